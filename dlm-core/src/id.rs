@@ -1,0 +1,59 @@
+//! Who and what: small copyable names for nodes, clients, locks, lockspaces and grants.
+
+use core::fmt;
+
+/// A cluster node's configured number, 1 or higher.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u32);
+
+/// One life of a node: the number plus which start of its daemon this is. Locks, masters and
+/// directory entries name members, never bare node numbers, so that a quick restart under the same
+/// number is not mistaken for the old life.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Member {
+    /// The node's number.
+    pub node: NodeId,
+    /// Which life of that node; larger is later.
+    pub incarnation: u64,
+}
+
+/// One open handle on one lockspace, named by the driver. The slot indexes the driver's table and
+/// may be used again with a higher generation once the core was told that the client is gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId {
+    /// Index in the driver's client table; kept small by the driver.
+    pub slot: u32,
+    /// Which user of the slot.
+    pub generation: u32,
+}
+
+impl ClientId {
+    /// A client id of this slot and generation.
+    pub const fn new(slot: u32, generation: u32) -> Self {
+        Self { slot, generation }
+    }
+}
+
+/// A lock's id within its lockspace on this node. Never 0. It carries a generation, so a stale id
+/// answers ENOENT and never reaches another lock (semantics.md D1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LockId(pub u32);
+
+impl fmt::Debug for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// A lockspace's index on this node, valid while the lockspace exists.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LockspaceId(pub u32);
+
+/// Number of a view of one lockspace; from one cluster-wide sequence, never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ViewId(pub u32);
+
+/// A grant's number: view in the high half, a counter in the low half. For one name it only grows,
+/// so that a store can refuse a holder that was overtaken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Token(pub u64);

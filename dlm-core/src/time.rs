@@ -1,0 +1,27 @@
+//! Time as the driver tells it.
+
+use core::time::Duration;
+
+/// A moment of the driver's monotonic clock, in nanoseconds since any fixed start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// The moment `span` later; saturates at the end of time.
+    pub fn after(self, span: Duration) -> Self {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// How long ago `earlier` was; zero if it lies ahead.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Why the core wants to be woken at a deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// A request's time limit ends (D12).
+    RequestLimit,
+}

@@ -1,0 +1,301 @@
+//! Control requests and answers (ipc.md section 4), shared by dlmd and dlm_tool.
+//!
+//! One message, one answer, both bounded by [`CONTROL_BYTES_MAX`]. Long listings are pulled page by
+//! page, so a slow or dying reader costs the daemon nothing.
+
+use bincode::{Decode, Encode};
+
+/// Largest encoded control message, in bytes.
+pub const CONTROL_BYTES_MAX: usize = 128 * 1024;
+
+/// What a tool asks.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum ControlRequest {
+    /// All lockspaces.
+    Lockspaces,
+    /// The daemon, its cluster and its nodes.
+    Status,
+    /// A page of a lockspace's table, from `from` (0, then [`TablePage::next`]).
+    Table {
+        /// Lockspace name.
+        lockspace: Vec<u8>,
+        /// Position.
+        from: u64,
+    },
+    /// One resource.
+    Resource {
+        /// Lockspace name.
+        lockspace: Vec<u8>,
+        /// Resource name.
+        name: Vec<u8>,
+    },
+    /// Lines of the daemon's log ring with number `from` and higher.
+    Log {
+        /// First line wanted.
+        from: u64,
+    },
+    /// Every configuration key with its value and where it came from.
+    Config,
+    /// Change a key at run time; `value` `restore` takes back an earlier change.
+    SetConfig {
+        /// Key.
+        key: String,
+        /// Value.
+        value: String,
+    },
+    /// Read the configuration file again (keys that may change at run time).
+    ReloadConfig,
+    /// Remove orphans of `pid` (0: all) in a lockspace.
+    Purge {
+        /// Lockspace name.
+        lockspace: Vec<u8>,
+        /// Dead owner's pid, or 0.
+        pid: u32,
+    },
+    /// Stop the daemon.
+    Shutdown {
+        /// Although lockspaces are in use.
+        force: bool,
+    },
+    /// Counters for monitoring.
+    Counters,
+    /// An administrator's word that a node is fenced.
+    FenceAck {
+        /// Node id.
+        node: u32,
+    },
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum ControlReply {
+    /// To [`ControlRequest::Lockspaces`].
+    Lockspaces(Vec<SpaceRecord>),
+    /// To [`ControlRequest::Status`].
+    Status(StatusRecord),
+    /// To [`ControlRequest::Table`].
+    Table(TablePage),
+    /// To [`ControlRequest::Resource`]; `None`: nobody uses the name.
+    Resource(Option<ResourceRecord>),
+    /// To [`ControlRequest::Log`].
+    Log(LogPage),
+    /// To [`ControlRequest::Config`], in table order.
+    Config(Vec<ConfigRecord>),
+    /// To [`ControlRequest::Purge`]: how many orphans were removed.
+    Purged(u64),
+    /// To [`ControlRequest::Counters`]: name and value, in a fixed order.
+    Counters(Vec<(String, u64)>),
+    /// Done.
+    Done,
+    /// Refused: an errno and one sentence that says what to do.
+    Refused {
+        /// Errno.
+        errno: i32,
+        /// Sentence.
+        message: String,
+    },
+}
+
+/// A lockspace.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct SpaceRecord {
+    /// Name.
+    pub name: Vec<u8>,
+    /// Cluster-wide number.
+    pub global_id: u32,
+    /// Creation flags (`DLM_LSFL_*`).
+    pub flags: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Creations not yet released.
+    pub create_count: u32,
+    /// Open handles.
+    pub handles: u32,
+    /// State in one word: `joining`, `running`, `recovering`, `leaving`, `frozen`.
+    pub state: String,
+    /// What it waits for, for which node, since when, and what would end it; empty if nothing.
+    pub waits_for: Vec<String>,
+    /// View number; 0 while joining.
+    pub view: u64,
+    /// Member nodes in ascending order.
+    pub members: Vec<u32>,
+    /// The last completed change and one in progress.
+    pub change: ChangeRecord,
+    /// Change in progress, if any.
+    pub next_change: Option<ChangeRecord>,
+    /// Locks.
+    pub locks: u64,
+    /// Names in memory.
+    pub resources: u64,
+    /// Orphans.
+    pub orphans: u64,
+}
+
+/// A membership change of a lockspace.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct ChangeRecord {
+    /// Node that caused it.
+    pub node: u32,
+    /// How many joined.
+    pub joined: u32,
+    /// How many were removed.
+    pub removed: u32,
+    /// How many of these failed.
+    pub failed: u32,
+    /// Its number.
+    pub seq: u64,
+    /// Members after it.
+    pub members: Vec<u32>,
+    /// `wait ringid`, `wait quorum`, `wait fencing`, `wait messages <n>`, or empty.
+    pub status: String,
+}
+
+/// The daemon and the cluster as it sees it.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct StatusRecord {
+    /// Version of the daemon.
+    pub version: String,
+    /// Own node id.
+    pub node: u32,
+    /// This start's number.
+    pub incarnation: u64,
+    /// Cluster name.
+    pub cluster: String,
+    /// Membership backend.
+    pub membership: String,
+    /// Whether the cluster is quorate.
+    pub quorate: bool,
+    /// Cluster ring sequence and the daemon's own.
+    pub ring: (u64, u64),
+    /// Monotonic seconds of the daemon's clock now.
+    pub now: u64,
+    /// Seconds since the daemon started.
+    pub uptime: u64,
+    /// Process id.
+    pub pid: u32,
+    /// Nodes by id.
+    pub nodes: Vec<NodeRecord>,
+    /// Open client handles.
+    pub clients: u32,
+    /// What is waited for, in words.
+    pub waits_for: Vec<String>,
+}
+
+/// A cluster node.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct NodeRecord {
+    /// Node id.
+    pub node: u32,
+    /// Whether it is a member.
+    pub member: bool,
+    /// Address or empty.
+    pub address: String,
+    /// State in words.
+    pub state: String,
+    /// Monotonic seconds when it was added; 0 never.
+    pub added: u64,
+    /// Monotonic seconds when it was removed; 0 never.
+    pub removed: u64,
+    /// Monotonic seconds when it failed; 0 never.
+    pub failed: u64,
+    /// Monotonic seconds when it was fenced; 0 never.
+    pub fenced: u64,
+}
+
+/// A part of a lockspace's table.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct TablePage {
+    /// Resources, each whole.
+    pub resources: Vec<ResourceRecord>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// A resource with its queues.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct ResourceRecord {
+    /// Name.
+    pub name: Vec<u8>,
+    /// Master node; 0: this node.
+    pub master: u32,
+    /// Value block, if one is stored.
+    pub value: Option<ValueRecord>,
+    /// Granted, newest grant first; then converting and waiting, head first.
+    pub locks: Vec<LockRecord>,
+}
+
+/// A stored value block.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct ValueRecord {
+    /// Bytes.
+    pub bytes: Vec<u8>,
+    /// Sequence number.
+    pub seq: u32,
+    /// Whether it is valid.
+    pub valid: bool,
+}
+
+/// A lock.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct LockRecord {
+    /// Lock id.
+    pub id: u32,
+    /// Owner's node; 0: this node.
+    pub node: u32,
+    /// Id on the owner's node (or on the master), if that is another node.
+    pub remote_id: u32,
+    /// Owner's pid.
+    pub pid: u32,
+    /// Owner's program name, as the kernel knows it (`comm`); empty for the dead.
+    pub program: String,
+    /// Label the application gave.
+    pub label: String,
+    /// Whether it is an orphan.
+    pub orphan: bool,
+    /// Transaction id.
+    pub xid: u64,
+    /// Sticky LKF_ flags.
+    pub flags: u32,
+    /// 1 waiting, 2 granted, 3 converting.
+    pub state: u8,
+    /// Granted mode, or -1.
+    pub granted: i8,
+    /// Requested mode, or -1.
+    pub requested: i8,
+    /// Strongest mode the holder was told about, or -1.
+    pub told: i8,
+    /// How long ago it was told, microseconds.
+    pub told_age_us: u64,
+    /// How long it has been in its queue, microseconds.
+    pub age_us: u64,
+    /// Value-block sequence number seen last.
+    pub value_seq: u32,
+    /// Token of the last grant.
+    pub token: u64,
+}
+
+/// Lines of the log ring.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct LogPage {
+    /// Number of the first line below.
+    pub first: u64,
+    /// Lines without newline: `<monotonic s> [<lockspace> ]text`.
+    pub lines: Vec<String>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// A configuration key.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct ConfigRecord {
+    /// Key.
+    pub key: String,
+    /// Value as text.
+    pub value: String,
+    /// Where it came from: empty for the default, else `set_config`, `cli option`, `dlm.conf`.
+    pub source: String,
+}
