@@ -3,10 +3,69 @@
 //! One message, one answer, both bounded by [`CONTROL_BYTES_MAX`]. Long listings are pulled page by
 //! page, so a slow or dying reader costs the daemon nothing.
 
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 
 /// Largest encoded control message, in bytes.
 pub const CONTROL_BYTES_MAX: usize = 128 * 1024;
+
+/// Why a control message cannot be made or understood.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// More than [`CONTROL_BYTES_MAX`].
+    #[error(
+        "a control message of {0} bytes; at most {CONTROL_BYTES_MAX} are allowed, ask for less at once"
+    )]
+    TooLong(usize),
+    /// Bytes behind the end.
+    #[error("{0} bytes follow the control message; dlmd and the tool must be of one version")]
+    Trailing(usize),
+    /// Not such a message.
+    #[error(
+        "a control message cannot be understood ({0}); dlmd and the tool must be of one version"
+    )]
+    Malformed(String),
+}
+
+/// A message of the control conversation: [`ControlRequest`] and [`ControlReply`].
+pub trait ControlMessage: Encode + Decode<()> {
+    /// The message's bytes.
+    ///
+    /// # Errors
+    /// It is too long: put fewer records into it.
+    fn to_bytes(&self) -> Result<Vec<u8>, ControlError> {
+        let bytes = bincode::encode_to_vec(self, CONFIG).map_err(malformed)?;
+        if bytes.len() > CONTROL_BYTES_MAX {
+            return Err(ControlError::TooLong(bytes.len()));
+        }
+        Ok(bytes)
+    }
+
+    /// Understands a message. Allocates no more than a message of the limit may hold.
+    ///
+    /// # Errors
+    /// Everything that is not exactly such a message.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, ControlError> {
+        if bytes.len() > CONTROL_BYTES_MAX {
+            return Err(ControlError::TooLong(bytes.len()));
+        }
+        let (message, used) = bincode::decode_from_slice(bytes, CONFIG).map_err(malformed)?;
+        match bytes.len() - used {
+            0 => Ok(message),
+            more => Err(ControlError::Trailing(more)),
+        }
+    }
+}
+
+impl ControlMessage for ControlRequest {}
+impl ControlMessage for ControlReply {}
+
+const CONFIG: Configuration<LittleEndian, Varint, Limit<CONTROL_BYTES_MAX>> =
+    bincode::config::standard().with_limit::<CONTROL_BYTES_MAX>();
+
+fn malformed(error: impl std::fmt::Display) -> ControlError {
+    ControlError::Malformed(error.to_string())
+}
 
 /// What a tool asks.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
