@@ -1,2 +1,101 @@
-//! (see the crate description)
-fn main() {}
+//! The developer's front door: `cargo xtask COMMAND` and `cargo demo`.
+//!
+//! What it is for: building what the tests need, running every test of the project within a time budget, and
+//! putting the product into place. What may go in: code about files, programs and processes of the
+//! build machine. What may not: anything of the product itself; an xtask command talks to dlmd only the way a
+//! user's program does, so it needs no crate of the workspace and no crate at all.
+//!
+//! Exit codes: 0 good, 1 failed, 2 usage, 3 cannot run here.
+
+mod clients;
+mod conformance;
+mod daemon;
+mod demo;
+mod differences;
+mod fuzz;
+mod install;
+mod job;
+mod leftover;
+mod packages;
+mod places;
+mod products;
+mod scratch;
+mod smoke;
+mod suites;
+mod tally;
+mod test;
+
+use std::process::ExitCode;
+
+use places::Places;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND [options]
+
+  test [--no-install] [--only SUITE]... [--list]
+                      every test of the project; installs missing Debian packages when run as root
+  conformance [-q MS] [--jobs N] [NAME]...
+                      the one-node scenarios against the kernel's recorded answers
+  clients [NAME]...   unmodified Debian programs against our libraries (needs root)
+  fuzz [SECONDS]      every fuzz target for a few seconds
+  smoke [NAME]...     programs that only have to run to their end: valgrind, bench
+  install [--destdir DIR] [--prefix DIR]
+                      libraries, headers, pkg-config files, programs, manual pages, completions
+  demo                one node, two programs, a lock: also `cargo demo`
+
+exit codes: 0 good, 1 failed, 2 usage, 3 cannot run here
+";
+
+/// How a command ended when it did not end well.
+pub(crate) enum Ending {
+    /// It ran and something was wrong; everything has been said.
+    Failed,
+    /// The command line makes no sense.
+    Usage(String),
+    /// Something this machine lacks.
+    CannotRun(String),
+}
+
+impl From<std::io::Error> for Ending {
+    fn from(error: std::io::Error) -> Self {
+        Ending::CannotRun(error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Ending::Failed) => ExitCode::from(1),
+        Err(Ending::Usage(why)) => {
+            eprintln!("{why}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+        Err(Ending::CannotRun(why)) => {
+            eprintln!("{why}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<(), Ending> {
+    let places = Places::find();
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => return Err(Ending::Usage("which command?".into())),
+    };
+    match command {
+        "test" => test::run(&places, rest),
+        "conformance" => conformance::run(&places, rest),
+        "clients" => clients::run(&places, rest),
+        "fuzz" => fuzz::run(&places, rest),
+        "smoke" => smoke::run(&places, rest),
+        "install" => install::run(&places, rest),
+        "demo" => demo::run(&places, rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(Ending::Usage(format!("there is no command {other:?}"))),
+    }
+}

@@ -1,0 +1,161 @@
+//! `cargo xtask clients`: unmodified Debian programs against our libraries; see tests/clients/README.md.
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::Ending;
+use crate::daemon::Daemon;
+use crate::job::Job;
+use crate::packages;
+use crate::places::Places;
+use crate::products;
+use crate::scratch::Scratch;
+use crate::tally::{self, Tally};
+
+/// One script, with a daemon of its own.
+struct Client {
+    name: &'static str,
+    script: &'static str,
+    /// Runs inside corosync-ns.sh.
+    corosync: bool,
+    /// Needs mount namespaces and loop devices.
+    root: bool,
+    packages: &'static [&'static str],
+    budget: Duration,
+}
+
+const CLIENTS: &[Client] = &[
+    Client {
+        name: "debian-dev",
+        script: "debian-dev.sh",
+        corosync: false,
+        root: false,
+        packages: &["gcc", "libc6-dev", "libdlm-dev"],
+        budget: Duration::from_secs(150),
+    },
+    Client {
+        name: "dlm-tool",
+        script: "dlm-tool.sh",
+        corosync: false,
+        root: false,
+        packages: &["dlm-controld"],
+        budget: Duration::from_secs(120),
+    },
+    Client {
+        name: "mdadm",
+        script: "mdadm-cluster.sh",
+        corosync: true,
+        root: true,
+        packages: &["mdadm", "corosync", "python3", "iproute2"],
+        budget: Duration::from_secs(150),
+    },
+    Client {
+        name: "ocfs2",
+        script: "ocfs2-tools.sh",
+        corosync: true,
+        root: true,
+        packages: &["ocfs2-tools", "corosync", "python3", "iproute2", "gcc", "libc6-dev"],
+        budget: Duration::from_secs(240),
+    },
+    Client {
+        name: "lvm",
+        script: "lvm-one-node.sh",
+        corosync: false,
+        root: true,
+        packages: &["lvm2", "lvm2-lockd", "python3", "gcc", "libc6-dev"],
+        budget: Duration::from_secs(240),
+    },
+];
+
+/// Runs the command.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
+    if let Some(stranger) = args.iter().find(|arg| CLIENTS.iter().all(|c| c.name != **arg)) {
+        let names: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
+        let why = format!("there is no client {stranger}; there are: {}", names.join(" "));
+        return Err(Ending::Usage(why));
+    }
+    products::build(places)?;
+    let mut tally = Tally::default();
+    for client in CLIENTS {
+        if !args.is_empty() && !args.iter().any(|arg| arg == client.name) {
+            continue;
+        }
+        match obstacle(client) {
+            Some(reason) => tally.skip(format!("client {}: {reason}", client.name)),
+            None => tally.add(play(places, client)?),
+        }
+    }
+    tally.print();
+    tally.verdict()
+}
+
+/// Why a script cannot run here.
+fn obstacle(client: &Client) -> Option<String> {
+    if let Some(lack) = packages::lack(client.packages) {
+        return Some(lack);
+    }
+    if !client.root {
+        return None;
+    }
+    if !packages::is_root() {
+        return Some("needs root, for mount namespaces and loop devices".into());
+    }
+    if !succeeds("unshare", &["-m", "-n", "true"]) {
+        return Some("this machine lets root make no mount and network namespaces".into());
+    }
+    if !succeeds("losetup", &["-f"]) {
+        return Some("this machine has no loop devices".into());
+    }
+    None
+}
+
+fn succeeds(program: &str, words: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn play(places: &Places, client: &Client) -> Result<Tally, Ending> {
+    println!("-- {}", client.name);
+    let dir = Scratch::new("client")?;
+    let mut daemon = Daemon::start(places, dir.path(), &["--cluster_name", "demo"])?;
+    let folder = places.root.join("tests/clients");
+    let script = folder.join(client.script);
+    let log = places.logs().join(format!("client-{}.log", client.name));
+    let job = if client.corosync {
+        Job::new(folder.join("corosync-ns.sh"), log, client.budget)
+            .args(["-c", "demo", "--"])
+            .arg(script)
+    } else {
+        Job::new(script, log, client.budget)
+    };
+    let mut library = OsString::from("DLM_SOCKET=");
+    library.push(daemon.socket());
+    let ended = job
+        .envs([
+            ("LIBDIR", places.libraries().into()),
+            ("LIBENV", library),
+            ("HOLDER", folder.join("hold.py").into()),
+            ("LOOKALIKE", daemon.lookalike().into()),
+        ])
+        .dir(dir.path())
+        .run()?;
+    println!("{}", ended.output.trim_end());
+    let mut tally = tally::closing(&ended.output).unwrap_or_default();
+    if let Some(trouble) = ended.trouble()
+        && (tally.failed == 0 || ended.status.is_none())
+    {
+        println!("not ok - {}: {trouble}", client.name);
+        tally.fail(format!("client {}: {trouble}", client.name));
+    } else if tally.passed + tally.failed == 0 {
+        println!("not ok - {}: it checked nothing", client.name);
+        tally.fail(format!("client {}: it checked nothing", client.name));
+    }
+    if let Some(status) = daemon.ended()? {
+        println!("not ok - {}: dlmd ended with {status}:\n{}", client.name, daemon.log());
+        tally.fail(format!("client {}: dlmd ended", client.name));
+    }
+    println!("-- {}: {} s", client.name, ended.took.as_secs());
+    Ok(tally)
+}

@@ -1,0 +1,139 @@
+//! The table of everything that `cargo xtask test` runs.
+
+use std::time::Duration;
+
+/// How a suite's output is counted.
+#[derive(Clone, Copy)]
+pub(crate) enum Count {
+    /// `cargo test … -- --show-output`.
+    Libtest,
+    /// Closing lines `K skipped:`, reasons, `N passed, M failed`.
+    Closing,
+    /// The whole run is one test.
+    Whole,
+}
+
+/// What is run.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// cargo with these words.
+    Cargo(&'static [&'static str]),
+    /// This program with these words.
+    Xtask(&'static [&'static str]),
+}
+
+/// One row.
+pub(crate) struct Suite {
+    /// For `--only`.
+    pub(crate) name: &'static str,
+    /// What it shows.
+    pub(crate) about: &'static str,
+    /// Debian packages that some of its tests need.
+    pub(crate) packages: &'static [&'static str],
+    /// Time after which it is ended and counts as failed.
+    pub(crate) budget: Duration,
+    /// What is run.
+    pub(crate) run: Run,
+    /// How its output is read.
+    pub(crate) count: Count,
+}
+
+const fn minutes(number: u64) -> Duration {
+    Duration::from_secs(60 * number)
+}
+
+/// In the order in which they run: the narrower first.
+pub(crate) const SUITES: &[Suite] = &[
+    Suite {
+        name: "cargo",
+        about: "unit, property and integration tests of all crates, the C programs, the tidy rules",
+        packages: &["gcc", "g++", "libc6-dev", "pkg-config", "libdlm-dev", "diffutils"],
+        budget: minutes(15),
+        run: Run::Cargo(&["test", "--workspace", "--no-fail-fast", "--", "--show-output"]),
+        count: Count::Libtest,
+    },
+    Suite {
+        name: "conformance",
+        about: "one-node scenarios against the kernel's recorded answers",
+        packages: &["gcc", "libc6-dev", "diffutils"],
+        budget: minutes(5),
+        run: Run::Xtask(&["conformance"]),
+        count: Count::Closing,
+    },
+    Suite {
+        name: "clients",
+        about: "unmodified Debian programs against our libraries",
+        packages: &[
+            "gcc",
+            "libc6-dev",
+            "libdlm-dev",
+            "dlm-controld",
+            "mdadm",
+            "ocfs2-tools",
+            "lvm2",
+            "lvm2-lockd",
+            "corosync",
+            "psmisc",
+            "python3",
+            "iproute2",
+        ],
+        budget: minutes(8),
+        run: Run::Xtask(&["clients"]),
+        count: Count::Closing,
+    },
+    Suite {
+        name: "valgrind",
+        about: "a C program through each library, without a bad access or a leak",
+        packages: &["gcc", "libc6-dev", "valgrind"],
+        budget: minutes(4),
+        run: Run::Xtask(&["smoke", "valgrind"]),
+        count: Count::Closing,
+    },
+    Suite {
+        name: "demo",
+        about: "cargo demo comes to its good end",
+        packages: &["gcc", "libc6-dev"],
+        budget: minutes(2),
+        run: Run::Xtask(&["demo"]),
+        count: Count::Whole,
+    },
+    Suite {
+        name: "bench",
+        about: "the benchmark runs; its figures are not judged here",
+        packages: &["redis-server", "memcached"],
+        budget: minutes(3),
+        run: Run::Xtask(&["smoke", "bench"]),
+        count: Count::Closing,
+    },
+    Suite {
+        name: "fuzz",
+        about: "every fuzz target for a few seconds",
+        packages: &["g++", "libc6-dev"],
+        budget: minutes(10),
+        run: Run::Xtask(&["fuzz"]),
+        count: Count::Closing,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packages;
+
+    #[test]
+    fn suites_name_packages_that_are_known() {
+        let known = packages::all();
+        for suite in SUITES {
+            for name in suite.packages {
+                assert!(known.contains(name), "{}: {name}", suite.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_package_is_needed_by_a_suite() {
+        for name in packages::all() {
+            assert!(SUITES.iter().any(|suite| suite.packages.contains(&name)), "{name}");
+        }
+    }
+}
