@@ -188,6 +188,12 @@ pub enum Output {
         /// Its flags.
         flags: SpaceFlags,
     },
+    /// The lockspace's grant numbers of this view are half spent: membership gives a view with a
+    /// higher number and the same members, [`Input::View`] (recovery.md R19).
+    NeedView {
+        /// Which lockspace.
+        lockspace: LockspaceId,
+    },
     /// A lockspace is gone from this node.
     Leave {
         /// Which lockspace; the id may be used again from now on.

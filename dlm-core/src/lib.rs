@@ -30,15 +30,31 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod blocking;
+mod calls;
+mod clients;
+mod deliver;
 mod event;
 mod flags;
+mod grant;
 mod id;
 mod inspect;
+mod invariant;
+mod lifecycle;
+mod lock;
+mod lockspace;
+mod master;
 mod mode;
 mod name;
 mod node;
+mod pass;
+mod resource;
+mod slab;
 mod status;
+mod table;
 mod time;
+mod timer;
+mod value;
 mod view;
 
 pub use event::{

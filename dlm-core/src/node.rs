@@ -1,8 +1,14 @@
 //! The state machine's front: one dispatcher over inputs.
 
+use std::collections::BTreeMap;
+
+use crate::clients::{Clients, Phase};
+use crate::lifecycle::Space;
+use crate::lockspace::{Context, LockTable};
+use crate::timer::{Timer, Timers};
 use crate::{
-    DumpPage, Input, Instant, LockspaceId, LockspaceInfo, Member, NodeCounters, Outbox, Reason,
-    ResourceInfo,
+    ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Member,
+    NodeCounters, Outbox, Output, Reason, Request, ResourceInfo,
 };
 
 /// Ceilings of one node; each is refused with ENOMEM when reached.
@@ -24,16 +30,34 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Node {
     member: Member,
+    pub(crate) limits: Limits,
+    pub(crate) spaces: Vec<Option<Box<Space>>>,
+    pub(crate) by_name: BTreeMap<Vec<u8>, LockspaceId>,
+    pub(crate) clients: Clients,
+    pub(crate) timers: Timers,
+    counters: NodeCounters,
+    now: Instant,
 }
 
 impl Node {
     /// A node without lockspaces.
     pub fn new(member: Member) -> Self {
-        Self { member }
+        Self {
+            member,
+            limits: Limits::default(),
+            spaces: Vec::new(),
+            by_name: BTreeMap::new(),
+            clients: Clients::default(),
+            timers: Timers::default(),
+            counters: NodeCounters::default(),
+            now: Instant(0),
+        }
     }
 
     /// Replaces the ceilings.
-    pub fn set_limits(&mut self, _limits: Limits) {}
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
 
     /// Who this node is.
     pub fn member(&self) -> Member {
@@ -41,42 +65,166 @@ impl Node {
     }
 
     /// Feeds one input at `now` and appends what must be done, in the order in which it must be done.
-    pub fn step(&mut self, _now: Instant, _input: Input<'_>, _out: &mut Outbox) {}
+    /// A `now` earlier than the last one counts as the last one.
+    pub fn step(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
+        self.now = self.now.max(now);
+        self.counters.steps += 1;
+        match input {
+            Input::Client(client, request) => self.on_request(client, &request, out),
+            Input::ClientGone(client) => self.end_handle(client, out),
+            Input::View(space, view) => self.install_view(space, view, out),
+            Input::PurgeOrphans(space, pid) => {
+                self.with_table(space, out, |table, cx| table.purge_orphans(cx, pid));
+            }
+            Input::Tick => self.on_tick(out),
+        }
+    }
 
     /// When [`Input::Tick`] is next needed, and why.
     pub fn deadline(&self) -> Option<(Instant, Reason)> {
-        None
+        self.timers.next()
     }
 
     /// The lockspace of this name, if it exists here (also while joining or leaving).
-    pub fn find_lockspace(&self, _name: &[u8]) -> Option<LockspaceId> {
-        None
+    pub fn find_lockspace(&self, name: &[u8]) -> Option<LockspaceId> {
+        self.by_name.get(name).copied()
     }
 
     /// A lockspace's facts.
-    pub fn lockspace(&self, _id: LockspaceId) -> Option<LockspaceInfo> {
-        None
+    pub fn lockspace(&self, id: LockspaceId) -> Option<LockspaceInfo> {
+        self.space(id).map(crate::inspect::lockspace)
     }
 
     /// All lockspaces, by name.
     pub fn lockspaces(&self) -> Vec<LockspaceInfo> {
-        Vec::new()
+        self.by_name.values().filter_map(|id| self.lockspace(*id)).collect()
     }
 
     /// A part of a lockspace's table: resources from position `from` (0 at first, then
     /// [`DumpPage::next`]) until `locks_max` locks are collected, at least one resource. A lock that
     /// is held all the time appears exactly once over all pages.
-    pub fn dump(&self, _id: LockspaceId, _from: u64, _locks_max: usize) -> DumpPage {
-        DumpPage::default()
+    pub fn dump(&self, id: LockspaceId, from: u64, locks_max: usize) -> DumpPage {
+        self.space(id)
+            .map(|space| crate::inspect::page(&space.table, from, locks_max))
+            .unwrap_or_default()
     }
 
-    /// One resource by name.
-    pub fn resource(&self, _id: LockspaceId, _name: &[u8]) -> Option<ResourceInfo> {
-        None
+    /// One resource by name, if somebody uses it.
+    pub fn resource(&self, id: LockspaceId, name: &[u8]) -> Option<ResourceInfo> {
+        let table = &self.space(id)?.table;
+        let index = table.find_resource(name)?;
+        let resource = &table.resources[index];
+        (!resource.is_unused()).then(|| crate::inspect::resource(table, resource))
     }
 
     /// Counts since the start.
     pub fn counters(&self) -> NodeCounters {
-        NodeCounters::default()
+        NodeCounters { timers: self.timers.limits() as u64, ..self.counters }
+    }
+
+    /// Checks every invariant of every lockspace; panics with what is broken. For tests: it walks
+    /// everything.
+    pub fn check(&self) {
+        for space in self.spaces.iter().flatten() {
+            space.table.check();
+        }
+    }
+
+    fn on_request(&mut self, client: ClientId, request: &Request<'_>, out: &mut Outbox) {
+        if let Request::Open(open) = request {
+            return self.open(client, open, out);
+        }
+        let space = match self.clients.get(client) {
+            Some(record) if record.phase == Phase::Open => record.space,
+            _ => return self.reply(client, Err(Errno::EBADF), out),
+        };
+        match request {
+            Request::Close => {
+                self.end_handle(client, out);
+                self.reply(client, Ok(LockId(0)), out);
+            }
+            Request::Release { force } => self.release(client, *force, out),
+            _ => self.on_call(client, space, request, out),
+        }
+    }
+
+    /// A call on the lock table: the answer goes out first, then what the call does.
+    fn on_call(
+        &mut self,
+        client: ClientId,
+        space: LockspaceId,
+        request: &Request<'_>,
+        out: &mut Outbox,
+    ) {
+        let locks_max = self.limits.locks_per_client;
+        let node = self.member.node;
+        let refused = self.with_table(space, out, |table, cx| {
+            let accepted = match request {
+                Request::Lock(call) => table.call_lock(cx, client, call, locks_max),
+                Request::Convert(call) => table.call_convert(client, call),
+                Request::Unlock(call) => table.call_unlock(client, call),
+                Request::DeadlockCancel { lock, flags } => {
+                    table.call_deadlock_cancel(client, *lock, *flags)
+                }
+                Request::Purge { node: of, pid } => table
+                    .purge(cx, client, node, *of, *pid)
+                    .map(|()| (LockId(0), crate::calls::Pending::Nothing)),
+                Request::Open(_) | Request::Close | Request::Release { .. } => Err(Errno::EINVAL),
+            };
+            let result = accepted.map(|(id, pending)| {
+                cx.out.push(Output::Reply { client, result: Ok(id) });
+                table.perform(cx, pending);
+            });
+            result.err()
+        });
+        if let Some(errno) = refused.flatten() {
+            self.reply(client, Err(errno), out);
+        }
+    }
+
+    fn on_tick(&mut self, out: &mut Outbox) {
+        while let Some((space, timer)) = self.timers.take_due(self.now) {
+            self.with_table(space, out, |table, cx| match timer {
+                Timer::Limit(lock) => table.limit_over(cx, lock),
+                Timer::Idle(resource) => table.idle_over(resource),
+            });
+        }
+    }
+
+    pub(crate) fn reply(
+        &mut self,
+        client: ClientId,
+        result: Result<LockId, Errno>,
+        out: &mut Outbox,
+    ) {
+        self.counters.refusals += u64::from(result.is_err());
+        out.push(Output::Reply { client, result });
+    }
+
+    pub(crate) fn space(&self, id: LockspaceId) -> Option<&Space> {
+        self.spaces.get(id.0 as usize)?.as_deref()
+    }
+
+    pub(crate) fn space_mut(&mut self, id: LockspaceId) -> Option<&mut Space> {
+        self.spaces.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// Runs something on a lockspace's table with all that a step carries along.
+    pub(crate) fn with_table<R>(
+        &mut self,
+        id: LockspaceId,
+        out: &mut Outbox,
+        run: impl FnOnce(&mut LockTable, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let space = self.spaces.get_mut(id.0 as usize)?.as_deref_mut()?;
+        let mut cx = Context {
+            now: self.now,
+            space: id,
+            out,
+            counters: &mut self.counters,
+            timers: &mut self.timers,
+            clients: &mut self.clients,
+        };
+        Some(run(&mut space.table, &mut cx))
     }
 }

@@ -24,4 +24,6 @@ impl Instant {
 pub enum Reason {
     /// A request's time limit ends (D12).
     RequestLimit,
+    /// A name nobody uses any more is forgotten.
+    IdleName,
 }

@@ -1,0 +1,98 @@
+//! The open handles of this node, as far as the engine must know them.
+
+use crate::lock::Queue;
+use crate::{ClientId, LockspaceId};
+
+/// What a client is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Waits for the lockspace to be joined or to be gone.
+    Opening,
+    /// May call.
+    Open,
+    /// Its handle ended; it waits for the lockspace's end.
+    Releasing,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: ClientId,
+    pub(crate) space: LockspaceId,
+    pub(crate) pid: u32,
+    pub(crate) phase: Phase,
+    /// Its locks, oldest first.
+    pub(crate) locks: Queue,
+    pub(crate) lock_count: u32,
+    /// Nothing is delivered any more: its handle is being ended, or it purges its own locks.
+    pub(crate) muted: bool,
+}
+
+/// All clients by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    slots: Vec<Option<Client>>,
+}
+
+impl Clients {
+    /// Adds a client; false if its slot is taken.
+    pub(crate) fn add(&mut self, client: Client) -> bool {
+        let slot = client.id.slot as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        let free = self.slots[slot].is_none();
+        if free {
+            self.slots[slot] = Some(client);
+        }
+        free
+    }
+
+    /// Forgets a client.
+    pub(crate) fn remove(&mut self, id: ClientId) {
+        if self.get(id).is_some() {
+            self.slots[id.slot as usize] = None;
+        }
+    }
+
+    /// The client of this id.
+    #[inline]
+    pub(crate) fn get(&self, id: ClientId) -> Option<&Client> {
+        self.slots.get(id.slot as usize)?.as_ref().filter(|client| client.id == id)
+    }
+
+    /// As [`Self::get`], to change it.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.slots.get_mut(id.slot as usize)?.as_mut().filter(|client| client.id == id)
+    }
+
+    /// Its list of locks.
+    pub(crate) fn locks_of(&mut self, id: ClientId) -> Option<&mut Queue> {
+        self.get_mut(id).map(|client| &mut client.locks)
+    }
+
+    /// Counts a lock in (1) or out (-1).
+    pub(crate) fn count(&mut self, id: ClientId, change: i32) {
+        if let Some(client) = self.get_mut(id) {
+            client.lock_count = client.lock_count.saturating_add_signed(change);
+        }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self, id: ClientId) -> u32 {
+        self.get(id).map_or(0, |client| client.pid)
+    }
+
+    /// Whether callbacks still reach it.
+    pub(crate) fn hears(&self, id: ClientId) -> bool {
+        self.get(id).is_some_and(|client| !client.muted)
+    }
+
+    /// Stops, or starts again, its callbacks.
+    pub(crate) fn mute(&mut self, id: ClientId, muted: bool) {
+        if let Some(client) = self.get_mut(id) {
+            client.muted = muted;
+        }
+    }
+}

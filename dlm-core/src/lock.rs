@@ -1,0 +1,211 @@
+//! One lock: who owns it, where it stands, what it remembers.
+
+use crate::slab::{NIL, Slab};
+use crate::{ClientId, Instant, LockFlags, LockId, LockState, Mode, SbFlags, Token, Value};
+
+/// Bits of a lock id that are the place in the storage; the rest is the place's generation.
+const INDEX_BITS: u32 = 23;
+/// Most locks of a lockspace on one node.
+pub(crate) const LOCKS_MAX: usize = (1 << INDEX_BITS) - (1 << 14);
+/// Vacated places kept unused: with the generations, a stale id stays dead for millions of new locks.
+pub(crate) const LOCKS_FREE_MIN: usize = 8192;
+
+/// Who a lock belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// A client of this node.
+    Client(ClientId),
+    /// Nobody: its owner died and it was PERSISTENT (semantics.md 6.5).
+    Orphan,
+}
+
+/// A lock on a resource mastered here. Kept small: held locks are what the daemon's memory consists of.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    /// The id programs see.
+    pub(crate) id: LockId,
+    /// The resource, by index.
+    pub(crate) resource: u32,
+    /// Who it belongs to.
+    pub(crate) owner: Owner,
+    /// Which queue it is on.
+    pub(crate) state: LockState,
+    /// A request that is on the waiting queue, not only about to be judged.
+    pub(crate) queued: bool,
+    /// Granted mode; `None` is the interface's IV.
+    pub(crate) granted: Option<Mode>,
+    /// Requested mode while something is pending. On the granted queue: the left-over of a
+    /// conversion that failed with EAGAIN, which still matters for order (3.5).
+    pub(crate) requested: Option<Mode>,
+    /// Bast memory: strongest mode the holder was told about since its last grant (3.5).
+    pub(crate) told: Mode,
+    /// Granted mode as of the last completion queued; `None`: no completion yet (5.2).
+    pub(crate) cast: Option<Option<Mode>>,
+    /// The last callback queued was a blocking one for this mode (5.2).
+    pub(crate) last_blocking: Option<Mode>,
+    /// Flags for the status block.
+    pub(crate) sb_flags: SbFlags,
+    /// Whether blocking callbacks are delivered.
+    pub(crate) wants_blocking: bool,
+    /// The next cancellation is reported as EDEADLK (4.4).
+    pub(crate) deadlock_cancel: bool,
+    /// Sticky flags (4.1).
+    pub(crate) flags: LockFlags,
+    /// Neighbours in its queue.
+    pub(crate) links: Links,
+    /// Neighbours among its owner's locks, oldest first.
+    pub(crate) siblings: Links,
+    /// Value-block sequence number seen last.
+    pub(crate) value_seq: u32,
+    /// Process id of the owner, dead or alive.
+    pub(crate) pid: u32,
+    /// The owner's word for it.
+    pub(crate) user: u64,
+    /// When it entered its queue.
+    pub(crate) since: Instant,
+    /// Number of its last grant.
+    pub(crate) token: Token,
+    /// What few locks have.
+    pub(crate) rare: Option<Box<Rare>>,
+}
+
+/// What few locks have.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    /// The caller's value block; exists once VALBLK was used (6.2).
+    pub(crate) value: Option<Value>,
+    /// Transaction id.
+    pub(crate) xid: u64,
+    /// Time limit of the last call, in centiseconds (D12).
+    pub(crate) limit_cs: u64,
+    /// When the pending operation's time limit ends.
+    pub(crate) limit: Option<Instant>,
+    /// When the holder was told `told`.
+    pub(crate) told_at: Instant,
+}
+
+/// Neighbours in an intrusive list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Links {
+    prev: u32,
+    next: u32,
+}
+
+/// Which of a lock's two lists a [`Queue`] runs through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chain {
+    /// A queue of its resource.
+    Resource,
+    /// The locks of its owner.
+    Owner,
+}
+
+/// Ends of an intrusive list of locks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) head: u32,
+    tail: u32,
+}
+
+impl Lock {
+    /// The rarely used part, made if absent.
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// The caller's value block, if one was ever given.
+    pub(crate) fn value(&self) -> Option<&Value> {
+        self.rare.as_ref()?.value.as_ref()
+    }
+
+    fn links(&mut self, chain: Chain) -> &mut Links {
+        match chain {
+            Chain::Resource => &mut self.links,
+            Chain::Owner => &mut self.siblings,
+        }
+    }
+
+    /// The lock behind this one in a list, or [`NIL`].
+    pub(crate) fn next(&self, chain: Chain) -> u32 {
+        match chain {
+            Chain::Resource => self.links.next,
+            Chain::Owner => self.siblings.next,
+        }
+    }
+}
+
+/// The id of a place in its generation; never 0, since place 0 is not used.
+pub(crate) fn lock_id(index: u32, generation: u16) -> LockId {
+    LockId((u32::from(generation) << INDEX_BITS) | index)
+}
+
+/// The lock of an id, unless the id is stale (D1).
+#[inline]
+pub(crate) fn find(locks: &Slab<Lock>, id: LockId) -> Option<u32> {
+    let index = id.0 & ((1 << INDEX_BITS) - 1);
+    locks.get(index).filter(|lock| lock.id == id).map(|_| index)
+}
+
+impl Queue {
+    /// A queue to walk from its head; nothing can be added to it.
+    pub(crate) fn from_heads(head: u32) -> Self {
+        Self { head, tail: NIL }
+    }
+
+    /// Whether nothing is on it.
+    pub(crate) fn is_empty(self) -> bool {
+        self.head == NIL
+    }
+
+    /// Adds a lock at the tail.
+    pub(crate) fn push_back(&mut self, locks: &mut Slab<Lock>, chain: Chain, index: u32) {
+        *locks[index].links(chain) = Links { prev: self.tail, next: NIL };
+        match self.tail {
+            NIL => self.head = index,
+            tail => locks[tail].links(chain).next = index,
+        }
+        self.tail = index;
+    }
+
+    /// Adds a lock before `at`; at the tail if `at` is [`NIL`].
+    pub(crate) fn insert_before(
+        &mut self,
+        locks: &mut Slab<Lock>,
+        chain: Chain,
+        at: u32,
+        index: u32,
+    ) {
+        if at == NIL {
+            return self.push_back(locks, chain, index);
+        }
+        let prev = core::mem::replace(&mut locks[at].links(chain).prev, index);
+        *locks[index].links(chain) = Links { prev, next: at };
+        match prev {
+            NIL => self.head = index,
+            prev => locks[prev].links(chain).next = index,
+        }
+    }
+
+    /// Takes a lock out.
+    pub(crate) fn remove(&mut self, locks: &mut Slab<Lock>, chain: Chain, index: u32) {
+        let Links { prev, next } = core::mem::take(locks[index].links(chain));
+        match prev {
+            NIL => self.head = next,
+            prev => locks[prev].links(chain).next = next,
+        }
+        match next {
+            NIL => self.tail = prev,
+            next => locks[next].links(chain).prev = prev,
+        }
+    }
+
+    /// The locks in order.
+    pub(crate) fn iter(self, locks: &Slab<Lock>, chain: Chain) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.head;
+        core::iter::from_fn(move || {
+            let index = at;
+            (index != NIL).then(|| at = locks[index].next(chain))?;
+            Some(index)
+        })
+    }
+}

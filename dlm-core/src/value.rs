@@ -1,0 +1,68 @@
+//! Value blocks: what a grant and an unlock do with them (semantics.md 1.4).
+
+use crate::lock::Lock;
+use crate::lockspace::LockTable;
+use crate::mode::{ValueMove, value_move};
+use crate::{LockFlags, Mode, SbFlags, Value};
+
+impl LockTable {
+    /// The value-block operation of a grant, with the modes as they are at that moment.
+    pub(crate) fn move_value_at_grant(&mut self, index: u32, from: Option<Mode>, to: Mode) {
+        let lock = &mut self.locks[index];
+        let resource = &mut self.resources[lock.resource];
+        match value_move(from, to) {
+            ValueMove::Read => {
+                let Some(stored) = &resource.value else { return };
+                if !lock.flags.has(LockFlags::VALBLK) || lock.value().is_none() {
+                    return;
+                }
+                lock.rare().value = Some(**stored);
+                lock.value_seq = resource.value_seq;
+                if resource.invalid {
+                    lock.sb_flags = lock.sb_flags | SbFlags::VALNOTVALID;
+                }
+            }
+            ValueMove::Write => self.store_value(index),
+            ValueMove::Keep if resource.invalid => {
+                lock.sb_flags = lock.sb_flags | SbFlags::VALNOTVALID;
+            }
+            ValueMove::Keep => {}
+        }
+    }
+
+    /// The value-block operation of an unlock: only PW and EX write. A conversion that is still
+    /// pending does not count.
+    pub(crate) fn move_value_at_unlock(&mut self, index: u32) {
+        if matches!(self.locks[index].granted, Some(Mode::PW | Mode::EX)) {
+            self.store_value(index);
+        }
+    }
+
+    /// Row W: IVVALBLK wins over VALBLK; without either nothing happens.
+    fn store_value(&mut self, index: u32) {
+        let lock = &mut self.locks[index];
+        let resource = &mut self.resources[lock.resource];
+        if lock.flags.has(LockFlags::IVVALBLK) {
+            resource.invalid = true;
+            return;
+        }
+        let Some(value) = lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)) else {
+            return;
+        };
+        match &mut resource.value {
+            Some(stored) => **stored = *value,
+            None => resource.value = Some(Box::new(*value)),
+        }
+        resource.value_seq = resource.value_seq.wrapping_add(1);
+        lock.value_seq = resource.value_seq;
+        resource.invalid = false;
+    }
+}
+
+/// The bytes that go with a completion (6.3): those of a granted lock that has a block, unless the
+/// way from the mode of its last completion to this one writes.
+pub(crate) fn value_for_completion(lock: &Lock) -> Option<Value> {
+    let before = lock.cast.flatten();
+    let moved = value_move(before, lock.granted?);
+    lock.value().filter(|_| moved != ValueMove::Write).copied()
+}
