@@ -1,0 +1,142 @@
+//! `dlm_bench local`: one run, from the first unit to the verdict.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::cli::Local;
+use crate::goals::{Context, GROUPS, Group};
+use crate::measure::Plan;
+use crate::progress::progress;
+use crate::report::{Figure, Verdict};
+use crate::units::{Bench, Unit, Units};
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// Every «must» that was measured is met.
+    Met,
+    /// At least one is not.
+    Missed,
+}
+
+/// Measures, prints, and says whether every «must» is met.
+pub(crate) fn run(options: &Local) -> io::Result<Outcome> {
+    if cfg!(debug_assertions) {
+        progress(format_args!("this is a debug build: its figures say nothing about the product"));
+    }
+    let bench = Bench { plan: Plan { quick: options.quick }, core: 0, other: other_core() };
+    if bench.other.is_none() {
+        progress(format_args!("one core only: what two cores give is skipped"));
+    }
+    let wanted = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
+    let groups: Vec<_> =
+        GROUPS.iter().filter(|group| group.ids.iter().any(|id| wanted(id))).collect();
+    let asked: Vec<_> = Unit::ALL.into_iter().filter(|unit| wanted(unit.name())).collect();
+    let mut units = Units::new(bench);
+    let mut printer = Printer { json: options.json, missed: 0 };
+    // Units that no goal names are measured at both ends of the run, as the others around their goal.
+    let named = |unit: &Unit| groups.iter().any(|group| group.units.contains(unit));
+    let alone: Vec<_> = asked.iter().copied().filter(|unit| !named(unit)).collect();
+    units.measure(&alone)?;
+    run_groups(options, bench, &groups, &mut units, &mut printer, &wanted)?;
+    units.measure(&alone)?;
+    units.figures().iter().try_for_each(|figure| printer.print(figure))?;
+    if printer.missed > 0 {
+        progress(format_args!("{} figures miss their «must»", printer.missed));
+        return Ok(Outcome::Missed);
+    }
+    Ok(Outcome::Met)
+}
+
+fn run_groups(
+    options: &Local,
+    bench: Bench,
+    groups: &[&Group],
+    units: &mut Units,
+    printer: &mut Printer,
+    wanted: &dyn Fn(&str) -> bool,
+) -> io::Result<()> {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let dlmd = find_daemon(options.dlmd.as_deref())?;
+    let library = find_library(options.libdlm.as_deref());
+    let context = Context { bench, dlmd, library };
+    for group in groups {
+        for figure in group.run(&context, units) {
+            let goal = figure.id.split('/').next().unwrap_or_default();
+            if wanted(goal) {
+                printer.print(&figure)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Prints figures as they come, and counts misses.
+struct Printer {
+    json: bool,
+    missed: usize,
+}
+
+impl Printer {
+    fn print(&mut self, figure: &Figure) -> io::Result<()> {
+        if matches!(figure.verdict(), Verdict::Missed(_)) {
+            self.missed += 1;
+        }
+        let text = if self.json { figure.json() } else { figure.text() };
+        writeln!(io::stdout(), "{text}")
+    }
+}
+
+/// A second core, if this machine has one.
+fn other_core() -> Option<usize> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores > 1).then_some(1)
+}
+
+/// The daemon: as told, beside this program, or in PATH.
+fn find_daemon(told: Option<&Path>) -> io::Result<PathBuf> {
+    let missing = |text: String| io::Error::new(io::ErrorKind::NotFound, text);
+    if let Some(path) = told {
+        return if path.is_file() {
+            Ok(path.to_owned())
+        } else {
+            Err(missing(format!("--dlmd {}: there is no such file", path.display())))
+        };
+    }
+    let mut places: Vec<PathBuf> = beside_this_program().into_iter().collect();
+    places.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let found = places.into_iter().map(|place| place.join("dlmd")).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        missing(
+            "dlmd is neither beside dlm_bench nor in PATH; build it (cargo build --release -p dlmd) \
+             or give --dlmd PATH"
+                .to_owned(),
+        )
+    })
+}
+
+/// The C library: as told, or beside this program.
+fn find_library(told: Option<&Path>) -> Option<PathBuf> {
+    if let Some(path) = told {
+        return Some(path.to_owned());
+    }
+    let place = beside_this_program()?;
+    ["libdlm_lt.so.3", "libdlm_lt.so"].iter().map(|name| place.join(name)).find(|p| p.is_file())
+}
+
+fn beside_this_program() -> Option<PathBuf> {
+    std::env::current_exe().ok()?.parent().map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_not_there_is_named() {
+        let error = find_daemon(Some(Path::new("/nonexistent/dlmd"))).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/dlmd"));
+    }
+}
