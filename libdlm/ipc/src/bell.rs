@@ -1,11 +1,11 @@
 //! Bells: how a sleeping side is woken.
 //!
-//! The ringing side writes an eventfd. The client must not get the daemon's two eventfds themselves:
-//! "non-blocking" is a property of the open file, which all holders share, so a client could clear
-//! it, fill the counter, and the daemon would hang in its next ring. Hence the client gets an epoll
-//! set that *watches* the eventfd: it reports each ring once, and nothing done to it reaches the
-//! eventfd. For the submission bell the roles are harmless: the client writes, and the daemon
-//! registers it edge-triggered and never reads it.
+//! The ringing side writes an eventfd. The client must not get the daemon's two eventfds
+//! themselves: "non-blocking" is a property of the open file, which all holders share, so a client
+//! could clear it, fill the counter, and the daemon would hang in its next ring. Hence the client
+//! gets an epoll set that *watches* the eventfd: it reports each ring once, and nothing done to it
+//! reaches the eventfd. For the submission bell the roles are harmless: the client writes, and the
+//! daemon registers it edge-triggered and never reads it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// A bell to ring, or, for the daemon's poll loop, to register **edge-triggered** and never to read.
+/// A bell to ring, or, for the daemon's poll loop, to register **edge-triggered** and never to
+/// read.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
@@ -70,6 +71,10 @@ const OTHER: u64 = 1;
 
 /// The waiting end of a bell, in a client. Its descriptor is readable while an unheard ring (or
 /// what [`BellWatch::also`] added) waits, and may be polled or put into other poll sets.
+///
+/// It says nothing about the daemon's end, and a ring not heard before the daemon closed its bell
+/// is gone with it: whoever waits here must watch the connection as well, and look into the rings
+/// once more after a hang-up.
 #[derive(Debug)]
 pub struct BellWatch(OwnedFd);
 
@@ -84,7 +89,8 @@ pub struct Woken {
 
 impl BellWatch {
     /// Makes waits end also when `fd` is readable or hung up: the connection, so that one wait sees
-    /// both a bell and the daemon's end. Level-triggered. At most one, and it must outlive the watch's use.
+    /// both a bell and the daemon's end. Level-triggered. At most one, and it must outlive the
+    /// watch's use.
     ///
     /// # Errors
     /// `fd` cannot be polled, or one was added before.
@@ -92,9 +98,9 @@ impl BellWatch {
         sys::epoll_level(&self.0, fd, OTHER)
     }
 
-    /// Waits up to `timeout` (rounded up to milliseconds; `None`: for ever) and hears the bell. Both
-    /// fields false: time is up, or a signal came. With a zero timeout it only hears. Any number of
-    /// threads may wait; one ring wakes one of them.
+    /// Waits up to `timeout` (rounded up to milliseconds; `None`: for ever) and hears the bell.
+    /// Both fields false: time is up, or a signal came. With a zero timeout it only hears. Any
+    /// number of threads may wait; one ring wakes one of them.
     ///
     /// # Errors
     /// None in normal life.

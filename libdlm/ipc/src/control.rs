@@ -13,17 +13,13 @@ pub const CONTROL_BYTES_MAX: usize = 128 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// More than [`CONTROL_BYTES_MAX`].
-    #[error(
-        "a control message of {0} bytes; at most {CONTROL_BYTES_MAX} are allowed, ask for less at once"
-    )]
+    #[error("{0} bytes of control message, {CONTROL_BYTES_MAX} are allowed; ask for less at once")]
     TooLong(usize),
     /// Bytes behind the end.
     #[error("{0} bytes follow the control message; dlmd and the tool must be of one version")]
     Trailing(usize),
     /// Not such a message.
-    #[error(
-        "a control message cannot be understood ({0}); dlmd and the tool must be of one version"
-    )]
+    #[error("no control message ({0}); dlmd and the tool must be of one version")]
     Malformed(String),
 }
 
@@ -41,7 +37,7 @@ pub trait ControlMessage: Encode + Decode<()> {
         Ok(bytes)
     }
 
-    /// Understands a message. Allocates no more than a message of the limit may hold.
+    /// Understands a message. A lying length allocates a few MiB at most.
     ///
     /// # Errors
     /// Everything that is not exactly such a message.
@@ -60,8 +56,12 @@ pub trait ControlMessage: Encode + Decode<()> {
 impl ControlMessage for ControlRequest {}
 impl ControlMessage for ControlReply {}
 
-const CONFIG: Configuration<LittleEndian, Varint, Limit<CONTROL_BYTES_MAX>> =
-    bincode::config::standard().with_limit::<CONTROL_BYTES_MAX>();
+/// Ceiling of what a message may claim to need in memory while it is taken apart. The largest ratio
+/// of memory to message is that of an empty string, 24 bytes to one.
+const DECODED_BYTES_MAX: usize = 32 * CONTROL_BYTES_MAX;
+
+const CONFIG: Configuration<LittleEndian, Varint, Limit<DECODED_BYTES_MAX>> =
+    bincode::config::standard().with_limit::<DECODED_BYTES_MAX>();
 
 fn malformed(error: impl std::fmt::Display) -> ControlError {
     ControlError::Malformed(error.to_string())
@@ -358,3 +358,6 @@ pub struct ConfigRecord {
     /// Where it came from: empty for the default, else `set_config`, `cli option`, `dlm.conf`.
     pub source: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,9 @@
 //!
 //! | message | bytes |
 //! |---|---|
-//! | [`Hello`] | magic u32, version u16, kind u16; kind 1 goes on: op u32, mode u32, flags u32, name length u16, label length u16, name, label |
-//! | [`Welcome`] | magic u32, version u16, 0 u16, errno i32, node u32, lockspace u32, submissions u32, replies u32, events u32 |
+//! | [`Hello`] | magic u32, version u16, kind u16 (1 handle, 2 control) |
+//! | … of kind 1 | op u32, mode u32, flags u32, name length u16, label length u16, name, label |
+//! | [`Welcome`] | magic u32, version u16, 0 u16, errno i32, node u32, lockspace u32, 3 sizes u32 |
 //! | `Close` | 1 u16 |
 //! | `Release` | 2 u16, force u8 |
 //! | `Label` | 3 u16, label |
@@ -28,9 +29,7 @@ pub enum BadMessage {
     #[error("not a dlm message; the process behind the socket is something else")]
     Magic,
     /// Another version.
-    #[error(
-        "layout version {0} is not ours ({LAYOUT_VERSION}); dlmd and client library must be of one version"
-    )]
+    #[error("layout version {0} is not {LAYOUT_VERSION}; dlmd and library must be of one version")]
     Version(u16),
     /// Unknown kind of conversation, operation or message.
     #[error("message kind {0} does not exist in this version")]
@@ -360,3 +359,6 @@ impl<'a> Reader<'a> {
         if self.0.is_empty() { Ok(()) } else { Err(BadMessage::Length(self.1)) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,8 @@ pub const RINGS_OFFSET: usize = 4096;
 /// Most entries of a ring.
 pub const RING_ENTRIES_MAX: u32 = 1 << 16;
 
-/// Control words, by line behind [`WORDS_OFFSET`]: head, tail, sleeping of each ring, then `room` of each.
+/// Control words, by line behind [`WORDS_OFFSET`]: head, tail, sleeping of each ring, then `room`
+/// of each.
 pub(crate) const WORD_LINES: usize = 12;
 
 const _: () = assert!(WORDS_OFFSET + WORD_LINES * LINE_BYTES <= RINGS_OFFSET);
@@ -118,8 +119,8 @@ const _: () = assert!(offset_of!(Header, submissions) == 8 && offset_of!(Header,
 mod sealed {
     use super::{AtomicU64, Relaxed, size_of};
 
-    /// An entry as whole 64-bit words, which is how it crosses the page: word-wise atomic copies are
-    /// defined behaviour even while a hostile peer scribbles.
+    /// An entry as whole 64-bit words, which is how it crosses the page: word-wise atomic copies
+    /// are defined behaviour even while a hostile peer scribbles.
     pub trait Cells: Copy {
         /// Copies the entry out of the page.
         fn load(cells: &[AtomicU64]) -> Self;
@@ -128,24 +129,26 @@ mod sealed {
     }
 
     macro_rules! cells {
-        ($($entry:ty),*) => { $(
+        ($($entry:ty, $words:ident;)*) => { $(
+            type $words = [u64; size_of::<$entry>() / 8];
+
             impl Cells for $entry {
                 #[inline]
                 fn load(cells: &[AtomicU64]) -> Self {
-                    let mut words = [0u64; size_of::<$entry>() / 8];
+                    let mut words = $words::default();
                     for (word, cell) in words.iter_mut().zip(cells) {
                         // SYNC POINT: relaxed; ordered by the ring's tail (`published`).
                         *word = cell.load(Relaxed);
                     }
-                    // SAFETY: same size; the entry consists of integers without padding, so that every
-                    // bit pattern is a value of it.
+                    // SAFETY: same size; the entry consists of integers without padding, so that
+                    // every bit pattern is a value of it.
                     unsafe { core::mem::transmute(words) }
                 }
 
                 #[inline]
                 fn store(&self, cells: &[AtomicU64]) {
-                    // SAFETY: same size; the entry has no padding, so all its bytes are initialized.
-                    let words: [u64; size_of::<$entry>() / 8] = unsafe { core::mem::transmute(*self) };
+                    // SAFETY: same size; the entry has no padding: all its bytes are initialized.
+                    let words = unsafe { core::mem::transmute::<Self, $words>(*self) };
                     for (word, cell) in words.iter().zip(cells) {
                         // SYNC POINT: relaxed; ordered by the ring's tail (`publish`).
                         cell.store(*word, Relaxed);
@@ -155,7 +158,11 @@ mod sealed {
         )* };
     }
 
-    cells!(super::Submission, super::Reply, super::Event);
+    cells! {
+        super::Submission, SubmissionWords;
+        super::Reply, ReplyWords;
+        super::Event, EventWords;
+    }
 }
 
 pub(crate) use sealed::Cells;

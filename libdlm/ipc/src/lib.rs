@@ -8,11 +8,13 @@
 //! |---|---|
 //! | find the socket | [`path::socket_path`], [`path::daemon_socket_path`] |
 //! | connect, accept, messages | [`socket::Connection`], [`socket::Listener`] |
-//! | handshake | [`hello::Hello`], [`hello::Welcome`], [`hello::ClientMessage`], [`hello::DaemonMessage`] |
+//! | handshake | [`hello::Hello`], [`hello::Welcome`] |
+//! | later messages | [`hello::ClientMessage`], [`hello::DaemonMessage`] |
 //! | open as a client | [`handshake::open_handle`], [`handshake::open_control`] |
 //! | a handle's pages | [`ClientSide`] in a client, [`DaemonSide::create`] in the daemon |
 //! | submit, reply, tell | [`ring::Producer`], [`ring::Consumer`] of [`layout`]'s three entries |
-//! | wait without spinning | [`bell::BellWatch`] in a client, [`bell::Bell`] registered edge-triggered in the daemon |
+//! | wait without spinning | [`bell::BellWatch`] in a client |
+//! | … in the daemon | [`bell::Bell`], registered edge-triggered |
 //! | control requests | `control` (feature `control`) |
 //!
 //! # One request, both ends in one process

@@ -39,9 +39,7 @@ pub enum PageError {
     #[error("the pages are not sealed; the process behind the socket is no dlmd")]
     NotSealed,
     /// The file is not as long as its header says.
-    #[error(
-        "the pages have {found} bytes instead of {expected}; dlmd and this library must be of one version"
-    )]
+    #[error("{found} bytes of pages, not {expected}; dlmd and library must be of one version")]
     Size {
         /// Bytes of the file.
         found: u64,
@@ -49,9 +47,7 @@ pub enum PageError {
         expected: u64,
     },
     /// Another magic number or version.
-    #[error(
-        "the pages have magic {magic:#x} and version {version}; dlmd and this library must be of one version"
-    )]
+    #[error("pages of version {version} ({magic:#x}); dlmd and library must be of one version")]
     Version {
         /// Magic found.
         magic: u32,
@@ -180,9 +176,11 @@ impl Page {
     /// The 32-bit word at a byte offset.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset % 4 == 0 && offset < RINGS_OFFSET && RINGS_OFFSET <= self.map.len());
-        // SAFETY: in bounds and aligned (checked above; a mapping starts at a page). The mapping lives
-        // as long as `self`, its file cannot shrink, and only atomics are ever made of it.
+        assert!(
+            offset.is_multiple_of(4) && offset < RINGS_OFFSET && RINGS_OFFSET <= self.map.len()
+        );
+        // SAFETY: in bounds and aligned (checked above; a mapping starts at a page). The mapping
+        // lives as long as `self`, its file cannot shrink, and only atomics are ever made of it.
         unsafe { &*self.map.as_ptr().add(offset).cast::<AtomicU32>() }
     }
 
@@ -190,7 +188,7 @@ impl Page {
     #[inline]
     pub(crate) fn cells(&self, offset: usize, count: usize) -> &[AtomicU64] {
         let end = offset.checked_add(count * 8);
-        assert!(offset % 8 == 0 && end.is_some_and(|end| end <= self.map.len()));
+        assert!(offset.is_multiple_of(8) && end.is_some_and(|end| end <= self.map.len()));
         // SAFETY: as in `word`.
         unsafe {
             std::slice::from_raw_parts(self.map.as_ptr().add(offset).cast::<AtomicU64>(), count)
@@ -201,3 +199,6 @@ impl Page {
         &self.cells(offset, 1)[0]
     }
 }
+
+#[cfg(test)]
+mod tests;

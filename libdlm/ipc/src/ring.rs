@@ -112,7 +112,8 @@ impl<T: Entry> Producer<T> {
         Ok(self.ring.capacity - used)
     }
 
-    /// Makes all pushed entries visible, in one store. Follow up by [`Producer::ring_bell_if_sleeping`].
+    /// Makes all pushed entries visible, in one store. Follow up by
+    /// [`Producer::ring_bell_if_sleeping`].
     #[inline]
     pub fn publish(&mut self) {
         if self.published != self.tail {
@@ -147,9 +148,9 @@ impl<T: Entry> Producer<T> {
         self.ring_bell_if_sleeping()
     }
 
-    /// After [`PushError::Full`] and a flush: asks to be woken when there is room. True: the consumer will ring
-    /// *our* bell (in a client the reply bell, in the daemon the submission bell) once it has taken
-    /// everything. False: there is room already; push again.
+    /// After [`PushError::Full`] and a flush: asks to be woken when there is room. True: the
+    /// consumer will ring *our* bell (in a client the reply bell, in the daemon the submission
+    /// bell) once it has taken everything. False: there is room already; push again.
     pub fn prepare_wait_for_room(&mut self) -> bool {
         self.ring.words().may_wait_for_room(self.head_seen)
     }
@@ -213,9 +214,9 @@ impl<T: Entry> Consumer<T> {
         Ok(available)
     }
 
-    /// To be called when [`Consumer::pop`] said `None`, before sleeping. True: the bell will ring for the next
-    /// entry. False: something came meanwhile; pop again. A producer that waits for room is woken.
-    /// A fresh ring counts as awake, so this is also the first call on it.
+    /// To be called when [`Consumer::pop`] said `None`, before sleeping. True: the bell will ring
+    /// for the next entry. False: something came meanwhile; pop again. A producer that waits for
+    /// room is woken. A fresh ring counts as awake, so this is also the first call on it.
     pub fn prepare_sleep(&mut self) -> bool {
         let words = self.ring.words();
         let may_sleep = words.may_sleep(self.head);
@@ -237,3 +238,6 @@ impl<T: Entry> Consumer<T> {
         self.ring.capacity
     }
 }
+
+#[cfg(test)]
+mod tests;

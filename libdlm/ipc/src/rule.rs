@@ -1,8 +1,8 @@
 //! When to publish, when to ring, when to sleep: the bell rule (ipc.md section 2).
 //!
-//! Problem: neither side may sleep while the other has given it something, and a bell that rings per
-//! entry costs a system call per entry. Each half writes its own word, fences, and reads the other's
-//! word; so at least one of the two sees the other, and the one who sees acts:
+//! Problem: neither side may sleep while the other has given it something, and a bell that rings
+//! per entry costs a system call per entry. Each half writes its own word, fences, and reads the
+//! other's word; so at least one of the two sees the other, and the one who sees acts:
 //!
 //! | who | writes | fence | reads |
 //! |---|---|---|---|
@@ -14,7 +14,7 @@
 //! With a release or acquire instead of the fence both may read the old word, and both sleep: the
 //! tests show it (`without_the_fence_…`).
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::word::Word;
 
@@ -42,10 +42,12 @@ impl<W: Word> Words<'_, W> {
     /// Producer, after `publish`: whether the consumer has to be woken by the bell.
     #[inline]
     pub(crate) fn take_sleeper(&self) -> bool {
-        // SYNC POINT: full fence between `publish` and the load below; pairs with that of `may_sleep`.
+        // SYNC POINT: full fence between `publish` and the load below; pairs with that of
+        // `may_sleep`.
         W::full_fence();
-        // SYNC POINT: the words' values carry no other data, hence relaxed; the fence above orders.
-        self.sleeping.load(Relaxed) != 0 && self.sleeping.swap(0, Relaxed) != 0
+        // SYNC POINT: relaxed look, as the fence above orders it; the swap pairs with that of
+        // `may_sleep`.
+        self.sleeping.load(Relaxed) != 0 && self.sleeping.swap(0, AcqRel) != 0
     }
 
     /// Consumer: entries below this number may be read.
@@ -71,8 +73,10 @@ impl<W: Word> Words<'_, W> {
 
     /// Consumer that took everything below `head`: whether it may sleep until the bell rings.
     pub(crate) fn may_sleep(&self, head: u32) -> bool {
-        // SYNC POINT: relaxed; ordered before the load of the tail by the fence.
-        self.sleeping.store(1, Relaxed);
+        // SYNC POINT: a swap, so that it is ordered behind the producer's swap in `take_sleeper`
+        // that may still be under way for an earlier sleep; ordered before the load of the tail by
+        // the fence.
+        self.sleeping.swap(1, AcqRel);
         // SYNC POINT: full fence; pairs with that of `take_sleeper`.
         W::full_fence();
         let empty = self.published() == head;
@@ -85,23 +89,25 @@ impl<W: Word> Words<'_, W> {
     /// Consumer, after `retire` and a full fence (`may_sleep` has one): whether the producer waits
     /// for room and has to be woken by its bell.
     pub(crate) fn take_room_waiter(&self) -> bool {
-        // SYNC POINT: relaxed; ordered behind `retire` by the fence of `may_sleep`, which pairs with
-        // that of `may_wait_for_room`.
-        self.room.load(Relaxed) != 0 && self.room.swap(0, Relaxed) != 0
+        // SYNC POINT: relaxed; ordered behind `retire` by the fence of `may_sleep`, which pairs
+        // with that of `may_wait_for_room`.
+        self.room.load(Relaxed) != 0 && self.room.swap(0, AcqRel) != 0
     }
 
     /// Consumer that is up again: no bell needed until the next `may_sleep`.
     #[inline]
     pub(crate) fn awake(&self) {
-        // SYNC POINT: relaxed; a producer that still reads 1 rings once too often, which is harmless;
-        // one that reads 0 is safe, as `may_sleep` looks at the tail again before any sleep.
+        // SYNC POINT: relaxed; a producer that still reads 1 rings once too often, which is
+        // harmless; one that reads 0 is safe, as `may_sleep` looks at the tail again before any
+        // sleep.
         self.sleeping.store(0, Relaxed);
     }
 
     /// Producer that found the ring full at `head`: whether it may sleep until its bell rings.
     pub(crate) fn may_wait_for_room(&self, head: u32) -> bool {
-        // SYNC POINT: relaxed; ordered before the load of the head by the fence.
-        self.room.store(1, Relaxed);
+        // SYNC POINT: a swap for the reason given in `may_sleep`; pairs with that of
+        // `take_room_waiter`; ordered before the load of the head by the fence.
+        self.room.swap(1, AcqRel);
         // SYNC POINT: full fence; pairs with that of `may_sleep`.
         W::full_fence();
         let full = self.retired() == head;
@@ -112,3 +118,6 @@ impl<W: Word> Words<'_, W> {
         full
     }
 }
+
+#[cfg(test)]
+mod model;

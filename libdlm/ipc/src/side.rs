@@ -37,7 +37,8 @@ impl From<Descriptors> for [OwnedFd; 4] {
     }
 }
 
-/// A client's end. The fields are independent of each other and may be taken apart for different threads.
+/// A client's end. The fields are independent of each other and may be taken apart for different
+/// threads.
 pub struct ClientSide {
     /// The pages: [`Page::lease_until`] and [`Page::lost`].
     pub page: Arc<Page>,
@@ -49,7 +50,8 @@ pub struct ClientSide {
     pub events: Consumer<Event>,
     /// Where a thread sleeps that waits for answers.
     pub reply_watch: BellWatch,
-    /// Where a thread sleeps that waits for events; readable, so that it can be the program's descriptor.
+    /// Where a thread sleeps that waits for events; readable, so that it can be the program's
+    /// descriptor.
     pub event_watch: BellWatch,
 }
 
@@ -83,8 +85,8 @@ pub struct DaemonSide {
     pub replies: Producer<Reply>,
     /// Completions and blocking callbacks.
     pub events: Producer<Event>,
-    /// Rings for submissions, and for room that [`Producer::prepare_wait_for_room`] asked for. Register it
-    /// edge-triggered; never read it (see [`crate::bell`]).
+    /// Rings for submissions, and for room that [`Producer::prepare_wait_for_room`] asked for.
+    /// Register it edge-triggered; never read it (see [`crate::bell`]).
     pub submission_bell: Arc<Bell>,
 }
 

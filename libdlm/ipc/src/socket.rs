@@ -36,7 +36,8 @@ impl Connection {
         Ok(Self(fd))
     }
 
-    /// Two connections joined to each other, both blocking; for tests and for services in one process.
+    /// Two connections joined to each other, both blocking; for tests and for services in one
+    /// process.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -68,8 +69,8 @@ impl Connection {
         sys::send_with_fds(self.0.as_fd(), message, fds)
     }
 
-    /// Receives one message into `buffer`; `None`: the other side is gone. Descriptors that came with
-    /// it are closed.
+    /// Receives one message into `buffer`; `None`: the other side is gone. Descriptors that came
+    /// with it are closed.
     ///
     /// # Errors
     /// `InvalidData`: the message is longer than the buffer; `WouldBlock`: nothing there yet.
@@ -149,7 +150,8 @@ impl AsRawFd for Connection {
 pub struct Listener {
     fd: OwnedFd,
     path: PathBuf,
-    /// Held for the listener's life: whoever has it may replace a socket file that a dead daemon left.
+    /// Held for the listener's life: whoever has it may replace a socket file that a dead daemon
+    /// left.
     _lock: File,
 }
 
@@ -191,8 +193,8 @@ impl Listener {
     /// Accepts one connection; it is non-blocking.
     ///
     /// # Errors
-    /// `WouldBlock`: nobody waits. Others (no descriptor left, for one) leave the caller in the queue:
-    /// try again when something was closed, not at once.
+    /// `WouldBlock`: nobody waits. Others (no descriptor left, for one) leave the caller in the
+    /// queue: try again when something was closed, not at once.
     pub fn accept(&self) -> io::Result<Connection> {
         sys::accept(self.fd.as_fd()).map(Connection)
     }
@@ -235,3 +237,6 @@ fn in_use(path: &Path) -> io::Error {
 pub fn watch_process(pid: u32) -> io::Result<OwnedFd> {
     sys::pidfd_open(pid)
 }
+
+#[cfg(test)]
+mod tests;

@@ -246,8 +246,9 @@ pub(crate) fn send_with_fds(
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut ancillary = Ancillary([0; 64]);
     let mut header = message(&mut part, &mut ancillary);
-    // SAFETY: `CMSG_SPACE` and `CMSG_LEN` only compute; the buffer is large enough for one header with
-    // all descriptors (asserted above), so `CMSG_FIRSTHDR` is not null and its data has room for them.
+    // SAFETY: `CMSG_SPACE` and `CMSG_LEN` only compute; the buffer is large enough for one header
+    // with all descriptors (asserted above), so `CMSG_FIRSTHDR` is not null and its data has room
+    // for them.
     unsafe {
         header.msg_controllen = libc::CMSG_SPACE(FDS_BYTES) as _;
         let control = libc::CMSG_FIRSTHDR(&raw const header);

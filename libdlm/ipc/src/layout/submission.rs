@@ -93,7 +93,8 @@ pub enum Operation<'a> {
     Lock {
         /// The common part.
         call: CallArgs,
-        /// Resource name, 0 to [`NAME_BYTES_MAX`] bytes; [`Submission::new`] panics on a longer one.
+        /// Resource name, 0 to [`NAME_BYTES_MAX`] bytes; [`Submission::new`] panics on a longer
+        /// one.
         name: &'a [u8],
     },
     /// A conversion.
@@ -144,8 +145,8 @@ pub enum BadSubmission {
 }
 
 impl Submission {
-    /// An entry for `operation`. The answer will carry `tag`; without `reply_wanted` a success is not
-    /// answered and a refusal comes as an event.
+    /// An entry for `operation`. The answer will carry `tag`; without `reply_wanted` a success is
+    /// not answered and a refusal comes as an event.
     ///
     /// # Panics
     /// If a name is longer than [`NAME_BYTES_MAX`]: the client library has refused it before.
