@@ -1,1 +1,22 @@
-//! (see the crate description)
+//! Everything around the state machine that touches the world: sockets, membership, configuration,
+//! and the daemon's loop.
+//!
+//! What may go in: drivers of [`dlm_core::Node`], and what they need of the system. What may not:
+//! decisions about locks (they are the core's), and the layout of what clients see (`dlm-ipc`).
+//!
+//! The daemon is one thread and one [`mio::Poll`]. It never trusts and never waits for a client:
+//! entries are copied, then judged; queues are bounded; nothing it does on a socket can block.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`daemon`] | start, loop, requests of operators, configuration, log, files |
+//! | [`ipc`] | connections of clients: slots, rights, rings |
+//! | [`membership`] | who takes part in a lockspace |
+#![deny(missing_docs)]
+
+pub mod daemon;
+pub mod ipc;
+pub mod membership;
+mod sys;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -1,0 +1,366 @@
+//! The loop: one poll, one thread, turns.
+//!
+//! A turn reads the clock once, takes up to a bound from every source that has something, steps the
+//! core, and then makes everything visible: one bell per client and ring. What a source has beyond
+//! the bound waits for the next turn, which then does not sleep; so a client that floods delays
+//! others by one turn at most.
+//!
+//! Sleeping obeys the bell rule (ipc.md section 2) for every client that was active since the last sleep;
+//! the others are armed already, so idle clients cost nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use dlm_core::{ClientId, Input, Instant, Node, Outbox};
+use dlm_ipc::control::CONTROL_BYTES_MAX;
+use dlm_ipc::layout::LostReason;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+
+use super::config::Settings;
+use super::counters::Counters;
+use super::leftover::Leftovers;
+use super::log::Log;
+use super::lookalike::Lookalike;
+use super::signal::Signals;
+use super::stop::Stop;
+use crate::ipc::admit::Rights;
+use crate::ipc::listen::Door;
+use crate::ipc::peer::Peer;
+use crate::ipc::table::Table;
+use crate::membership::Membership;
+use crate::sys;
+
+/// Events taken from the poller at once.
+const EVENTS_MAX: usize = 1024;
+/// Messages taken from the sockets of handles and newcomers in a turn.
+const MESSAGES_PER_TURN: usize = 64;
+/// Longest time a newcomer may take to say what it wants.
+const GREETING_NANOS_MAX: u64 = 10_000_000_000;
+
+/// How a client ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// Its socket hung up, or its process is gone.
+    Gone,
+    /// It broke the rules.
+    Fault,
+    /// It does not read what it is told.
+    Deaf,
+}
+
+/// Bounds and rights, as the configuration says now.
+#[derive(Debug, Default)]
+pub(super) struct Policy {
+    pub(super) rights: Rights,
+    pub(super) clients_max: usize,
+    pub(super) events_max: usize,
+}
+
+/// Work that is known and not done.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    /// Handles whose submissions are served in every turn until they are armed again.
+    pub(super) active: Vec<ClientId>,
+    /// Handles with entries that are not visible yet.
+    pub(super) dirty: Vec<ClientId>,
+    /// Connections that end before the turn does.
+    pub(super) doomed: Vec<(ClientId, End)>,
+    /// Connections whose socket may have a message.
+    pub(super) sockets: VecDeque<ClientId>,
+    /// Control conversations whose socket may have a request.
+    pub(super) controls: VecDeque<ClientId>,
+    /// Newcomers with the time when their patience with them ends, oldest first.
+    pub(super) greetings: VecDeque<(u64, ClientId)>,
+    /// Somebody may be at the door.
+    pub(super) door: bool,
+    /// Somebody is at the door for whom there is no descriptor.
+    pub(super) door_stuck: bool,
+    /// Membership was asked for something and may have an answer.
+    pub(super) news: bool,
+}
+
+/// The daemon at work.
+pub(crate) struct Reactor {
+    poll: Poll,
+    events: Events,
+    pub(super) door: Door,
+    signals: Signals,
+    pub(super) peers: Table<Peer>,
+    pub(super) node: Node,
+    pub(super) outbox: Outbox,
+    pub(super) membership: Box<dyn Membership>,
+    pub(super) queues: Queues,
+    pub(super) settings: Settings,
+    pub(super) policy: Policy,
+    pub(super) counters: Counters,
+    pub(super) log: Log,
+    pub(super) lookalike: Lookalike,
+    pub(super) leftovers: Leftovers,
+    pub(super) stop: Stop,
+    /// The clock's value of this turn, nanoseconds.
+    pub(super) now: u64,
+    /// The clock's value at the start, nanoseconds.
+    pub(super) started: u64,
+    /// Room for a message.
+    pub(super) buffer: Vec<u8>,
+}
+
+/// What a daemon is made of.
+pub(crate) struct Parts {
+    /// The door.
+    pub(crate) door: Door,
+    /// The signals.
+    pub(crate) signals: Signals,
+    /// Who takes part.
+    pub(crate) membership: Box<dyn Membership>,
+    /// The configuration.
+    pub(crate) settings: Settings,
+    /// The log.
+    pub(crate) log: Log,
+    /// The look-alike tree.
+    pub(crate) lookalike: Lookalike,
+    /// The list of lockspaces.
+    pub(crate) leftovers: Leftovers,
+    /// Whether to end when standard input closes.
+    pub(crate) until_stdin_closes: bool,
+}
+
+impl Reactor {
+    /// Puts a daemon together.
+    ///
+    /// # Errors
+    /// No descriptor left, or a group of the configuration does not exist.
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let node = Node::new(parts.membership.own());
+        let now = sys::boot_nanos();
+        let mut reactor = Self {
+            poll: Poll::new()?,
+            events: Events::with_capacity(EVENTS_MAX),
+            door: parts.door,
+            signals: parts.signals,
+            peers: Table::default(),
+            node,
+            outbox: Outbox::new(),
+            membership: parts.membership,
+            queues: Queues { door: true, ..Queues::default() },
+            settings: parts.settings,
+            policy: Policy::default(),
+            counters: Counters::default(),
+            log: parts.log,
+            lookalike: parts.lookalike,
+            leftovers: parts.leftovers,
+            stop: Stop::default(),
+            now,
+            started: now,
+            buffer: vec![0; CONTROL_BYTES_MAX],
+        };
+        reactor.apply_settings().map_err(io::Error::other)?;
+        reactor.register(reactor.door.raw(), DOOR)?;
+        reactor.register(reactor.signals.raw(), SIGNALS)?;
+        if parts.until_stdin_closes {
+            reactor.register(0, STDIN)?;
+        }
+        Ok(reactor)
+    }
+
+    /// Serves until somebody ends the daemon.
+    ///
+    /// # Errors
+    /// The poller failed, which it does only if this process is broken.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        while !self.stop.is_decided() {
+            self.turn()?;
+        }
+        self.wind_up();
+        Ok(())
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let timeout = self.timeout();
+        if let Err(error) = self.poll.poll(&mut self.events, timeout)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            return Err(error);
+        }
+        self.now = sys::boot_nanos();
+        self.take_events();
+        self.tick();
+        self.serve_door();
+        self.serve_sockets();
+        self.serve_rings();
+        self.serve_controls();
+        self.expire_greetings();
+        self.end_doomed();
+        self.flush();
+        self.arm();
+        self.counters.turn(sys::boot_nanos() - self.now);
+        Ok(())
+    }
+
+    /// How long the poller may sleep; `None`: until something happens.
+    fn timeout(&self) -> Option<Duration> {
+        let q = &self.queues;
+        let busy = !(q.active.is_empty() && q.sockets.is_empty() && q.controls.is_empty())
+            || q.door
+            || !(q.doomed.is_empty() && q.dirty.is_empty());
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let core = self.node.deadline().map(|(at, _)| at.0);
+        let greeting = q.greetings.front().map(|(at, _)| *at);
+        let next = [core, greeting].into_iter().flatten().min()?;
+        let now = sys::boot_nanos();
+        Some(Duration::from_nanos(next.saturating_sub(now)))
+    }
+
+    fn take_events(&mut self) {
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            match event.token() {
+                DOOR => self.queues.door = true,
+                SIGNALS => self.take_signals(),
+                STDIN => {
+                    if event.is_read_closed() {
+                        self.stop.force("standard input is closed");
+                    }
+                }
+                token => self.take_client_event(token),
+            }
+        }
+        self.events = events;
+    }
+
+    fn take_client_event(&mut self, token: Token) {
+        let (id, kind) = meaning(token);
+        match kind {
+            Kind::Bell => self.activate(id),
+            Kind::Socket => self.queues.sockets.push_back(id),
+            Kind::Process => self.queues.doomed.push((id, End::Gone)),
+        }
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(wish) = self.signals.next() {
+            self.on_wish(wish);
+        }
+    }
+
+    fn tick(&mut self) {
+        let due = self.node.deadline().is_some_and(|(at, _)| at.0 <= self.now);
+        if due {
+            self.step(Input::Tick);
+        }
+    }
+
+    fn serve_sockets(&mut self) {
+        for _ in 0..MESSAGES_PER_TURN.min(self.queues.sockets.len()) {
+            let Some(id) = self.queues.sockets.pop_front() else { return };
+            self.serve_socket(id);
+        }
+    }
+
+    fn expire_greetings(&mut self) {
+        while let Some((at, id)) = self.queues.greetings.front().copied() {
+            let waits = self.is_greeting(id);
+            if waits && at > self.now {
+                return;
+            }
+            self.queues.greetings.pop_front();
+            if waits {
+                tracing::debug!("a client said nothing for 10 s and was dropped");
+                self.remove_peer(id);
+            }
+        }
+    }
+
+    /// Lets a newcomer in; when it has to speak.
+    pub(super) fn greeting_deadline(&self) -> u64 {
+        self.now + GREETING_NANOS_MAX
+    }
+
+    /// Feeds the core and does what it says.
+    pub(super) fn step(&mut self, input: Input<'_>) {
+        self.node.step(Instant(self.now), input, &mut self.outbox);
+        self.carry_out();
+    }
+
+    /// Ends a client before the turn is over.
+    pub(super) fn doom(&mut self, id: ClientId, end: End) {
+        self.queues.doomed.push((id, end));
+    }
+
+    fn end_doomed(&mut self) {
+        while let Some((id, end)) = self.queues.doomed.pop() {
+            self.end_peer(id, end);
+        }
+    }
+
+    /// Tells a client why it ends, as far as it still listens.
+    pub(super) fn farewell(end: End) -> Option<LostReason> {
+        match end {
+            End::Gone => None,
+            End::Fault | End::Deaf => Some(LostReason::Protocol),
+        }
+    }
+
+    /// Watches a descriptor, edge-triggered.
+    pub(super) fn register(&self, fd: RawFd, token: Token) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
+    }
+
+    /// Ends the watch of a descriptor that somebody else may hold open.
+    pub(super) fn deregister(&self, fd: RawFd) {
+        // It was registered with success; nothing else can fail.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+    }
+}
+
+const DOOR: Token = Token(0);
+const SIGNALS: Token = Token(1);
+const STDIN: Token = Token(2);
+
+/// Which of a connection's descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// The socket.
+    Socket = 1,
+    /// The submission bell.
+    Bell = 2,
+    /// The opener's process.
+    Process = 3,
+}
+
+/// A token: generation in the high half, then slot, then kind. Generations start at 1, so that the
+/// daemon's own tokens are none of these.
+pub(super) fn token(id: ClientId, kind: Kind) -> Token {
+    const { assert!(usize::BITS == 64) };
+    Token((id.generation as usize) << 32 | (id.slot as usize) << 2 | kind as usize)
+}
+
+fn meaning(token: Token) -> (ClientId, Kind) {
+    let slot = (token.0 as u32) >> 2;
+    let kind = match token.0 & 3 {
+        1 => Kind::Socket,
+        2 => Kind::Bell,
+        _ => Kind::Process,
+    };
+    (ClientId::new(slot, (token.0 >> 32) as u32), kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_carry_slot_generation_and_kind() {
+        for kind in [Kind::Socket, Kind::Bell, Kind::Process] {
+            for id in [ClientId::new(0, 1), ClientId::new((1 << 30) - 1, u32::MAX)] {
+                assert_eq!(meaning(token(id, kind)), (id, kind));
+                assert!(![DOOR, SIGNALS, STDIN].contains(&token(id, kind)));
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The system calls of the daemon that no safe crate wraps, each as one safe function.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+
+use libc::c_int;
+
+/// Nanoseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps.
+#[inline]
+pub(crate) fn boot_nanos() -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: `time` is room for the result.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, time.as_mut_ptr()) };
+    assert_eq!(result, 0, "the kernel has CLOCK_BOOTTIME since 2.6.39");
+    // SAFETY: the call succeeded, so it filled the structure.
+    let time = unsafe { time.assume_init() };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// This process's effective user id.
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: no pointers, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Takes an exclusive lock on an open file, for as long as it stays open; false if another process
+/// has it.
+pub(crate) fn lock_file(file: impl AsFd) -> io::Result<bool> {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    match check(result) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The number of the group of this name, from wherever the system keeps its groups.
+pub(crate) fn group_of_name(name: &str) -> io::Result<Option<u32>> {
+    let name = CString::new(name)?;
+    let mut buffer = vec![0u8; 64 * 1024];
+    let mut group = MaybeUninit::<libc::group>::uninit();
+    let mut found: *mut libc::group = null_mut();
+    let (text, room) = (buffer.as_mut_ptr().cast(), buffer.len());
+    // SAFETY: the name is a live C string; `group`, `buffer` and `found` are room for the results.
+    let error =
+        unsafe { libc::getgrnam_r(name.as_ptr(), group.as_mut_ptr(), text, room, &raw mut found) };
+    match error {
+        // SAFETY: `found` is not null, so the call filled `group`.
+        0 if !found.is_null() => Ok(Some(unsafe { group.assume_init() }.gr_gid)),
+        0 | libc::ENOENT | libc::ESRCH => Ok(None),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Blocks these signals and returns a descriptor that reports them instead.
+pub(crate) fn signal_descriptor(signals: &[c_int]) -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` fills the set before the others read it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        check(libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), null_mut()))?;
+        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+        let fd = check(libc::signalfd(-1, set.as_ptr(), flags))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// The next signal reported by such a descriptor, if any.
+pub(crate) fn next_signal(descriptor: &OwnedFd) -> io::Result<Option<c_int>> {
+    let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: `info` is room for `size` bytes.
+    let read = unsafe { libc::read(descriptor.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+    if read == size as isize {
+        // SAFETY: the call filled the whole structure.
+        return Ok(Some(unsafe { info.assume_init() }.ssi_signo as c_int));
+    }
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        error => Err(error),
+    }
+}
+
+/// Lets this process open as many descriptors as the system allows it; returns how many.
+pub(crate) fn raise_descriptor_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is live for both calls.
+    unsafe {
+        check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit))?;
+        limit.rlim_cur = limit.rlim_max;
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit))?;
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// Splits off a child that goes on; true in the child. Only to be called while this process has one
+/// thread.
+pub(crate) fn fork_child() -> io::Result<bool> {
+    // SAFETY: the caller has one thread, so the child owns all that it inherits.
+    check(unsafe { libc::fork() }).map(|pid| pid == 0)
+}
+
+/// Waits for the only child; its exit code.
+pub(crate) fn wait_for_child() -> io::Result<c_int> {
+    let mut status = 0;
+    // SAFETY: `status` is live for the call.
+    check(unsafe { libc::wait(&raw mut status) })?;
+    Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1 })
+}
+
+/// Leaves the terminal's session.
+pub(crate) fn new_session() -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::setsid() }).map(drop)
+}
+
+/// Makes standard input, output and error another file.
+pub(crate) fn replace_standard_files(file: impl AsFd) -> io::Result<()> {
+    for standard in 0..=2 {
+        // SAFETY: no pointers; the three numbers stay open, only what they mean changes.
+        check(unsafe { libc::dup2(file.as_fd().as_raw_fd(), standard) })?;
+    }
+    Ok(())
+}
+
+/// Ends this process at once, without running anything else.
+pub(crate) fn exit_now(code: c_int) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(code) }
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_runs() {
+        let before = boot_nanos();
+        assert!(boot_nanos() >= before && before > 0);
+    }
+
+    #[test]
+    fn groups_are_found_by_name() {
+        assert_eq!(group_of_name("root").expect("readable"), Some(0));
+        assert_eq!(group_of_name("no-such-group-here").expect("readable"), None);
+        assert!(group_of_name("a\0b").is_err());
+    }
+
+    #[test]
+    fn a_locked_file_is_refused_to_others() {
+        let dir = crate::testing::TempDir::new("flock");
+        let open = || std::fs::File::create(dir.path().join("l")).expect("writable");
+        let first = open();
+        assert!(lock_file(&first).expect("lockable"));
+        assert!(!lock_file(open()).expect("lockable"));
+        drop(first);
+        assert!(lock_file(open()).expect("lockable"));
+    }
+}

@@ -1,0 +1,225 @@
+//! A client made of `dlm-ipc` alone: it sees exactly what is on the wire, and can misbehave.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dlm_ipc::ClientSide;
+use dlm_ipc::control::{ControlMessage, ControlReply, ControlRequest};
+use dlm_ipc::hello::{ClientMessage, DaemonMessage, HandleHello, Hello, Welcome};
+use dlm_ipc::layout::{CallArgs, Notice, Operation, Reply, Submission};
+use dlm_ipc::socket::Connection;
+use dlm_net::testing::{DaemonProcess, HANG_GUARD};
+
+pub const NOQUEUE: u32 = 0x1;
+pub const CONVERT: u32 = 0x4;
+pub const PERSISTENT: u32 = 0x80;
+pub const NL: u8 = 0;
+pub const PR: u8 = 3;
+pub const EX: u8 = 5;
+
+/// Starts the daemon of this build.
+pub fn daemon(options: &[&str]) -> DaemonProcess {
+    DaemonProcess::start_with(Path::new(env!("CARGO_BIN_EXE_dlmd")), options)
+}
+
+/// An open lockspace.
+pub struct Client {
+    pub connection: Connection,
+    pub side: ClientSide,
+    pub node: u32,
+    pub global_id: u32,
+    tag: u64,
+}
+
+/// A handle's first message.
+pub fn hello(name: &str, create: bool) -> Hello {
+    let (name, label) = (name.as_bytes().to_vec(), b"test".to_vec());
+    Hello::Handle(HandleHello { create, mode: 0o600, flags: 0, name, label })
+}
+
+impl Client {
+    /// Says hello; an errno if the daemon refuses.
+    pub fn connect(socket: &Path, hello: &Hello) -> Result<Self, i32> {
+        let connection = Connection::connect(socket).expect("the daemon serves");
+        connection.send(&hello.encode().expect("a message")).expect("sent");
+        let mut buffer = [0; 256];
+        let received = connection.recv_with_fds(&mut buffer).expect("received");
+        let received = received.expect("the daemon did not hang up");
+        let welcome = Welcome::decode(received.message).expect("a welcome");
+        if welcome.errno != 0 {
+            return Err(welcome.errno);
+        }
+        let descriptors = received.descriptors.expect("a good welcome has descriptors");
+        let side = ClientSide::open(descriptors).expect("good pages");
+        let (node, global_id) = (welcome.node, welcome.lockspace);
+        Ok(Self { connection, side, node, global_id, tag: 0 })
+    }
+
+    /// Creates, or creates once more, and opens.
+    pub fn create(daemon: &DaemonProcess, name: &str) -> Self {
+        Self::connect(daemon.socket(), &hello(name, true)).expect("created")
+    }
+
+    /// Opens what exists.
+    pub fn open(daemon: &DaemonProcess, name: &str) -> Self {
+        Self::connect(daemon.socket(), &hello(name, false)).expect("opened")
+    }
+
+    /// Submits without waiting; returns the tag.
+    pub fn submit(&mut self, operation: &Operation<'_>, reply_wanted: bool) -> u64 {
+        self.tag += 1;
+        let entry = Submission::new(operation, self.tag, reply_wanted);
+        self.side.submissions.push(&entry).expect("room");
+        self.side.submissions.flush().expect("the bell works");
+        self.tag
+    }
+
+    /// Submits and waits for the answer.
+    pub fn call(&mut self, operation: &Operation<'_>) -> Result<u32, i32> {
+        let tag = self.submit(operation, true);
+        let reply = self.reply();
+        assert_eq!(reply.tag, tag, "answers come in order");
+        if reply.result == 0 { Ok(reply.lkid) } else { Err(reply.result) }
+    }
+
+    /// The next answer.
+    pub fn reply(&mut self) -> Reply {
+        let begin = Instant::now();
+        loop {
+            if let Some(reply) = self.side.replies.pop().expect("a good ring") {
+                return reply;
+            }
+            if self.side.replies.prepare_sleep() {
+                let _ = self.side.reply_watch.wait(Some(Duration::from_secs(1)));
+                self.side.replies.awake();
+            }
+            assert!(begin.elapsed() < HANG_GUARD, "no answer");
+        }
+    }
+
+    /// The next event, within some time.
+    pub fn event_within(&mut self, span: Duration) -> Option<Notice> {
+        let begin = Instant::now();
+        loop {
+            if let Some(event) = self.side.events.pop().expect("a good ring") {
+                return Some(event.notice().expect("a known event"));
+            }
+            if self.side.events.prepare_sleep() {
+                let _ = self.side.event_watch.wait(Some(span.saturating_sub(begin.elapsed())));
+                self.side.events.awake();
+            }
+            if begin.elapsed() >= span {
+                return None;
+            }
+        }
+    }
+
+    /// The next event.
+    pub fn event(&mut self) -> Notice {
+        self.event_within(HANG_GUARD).expect("an event")
+    }
+
+    /// The next event is the end of an operation with this status on this lock.
+    pub fn completes(&mut self, lock: u32, want: i32) {
+        match self.event() {
+            Notice::Completion { lkid, status, .. } => assert_eq!((lkid, status), (lock, want)),
+            other => panic!("{other:?} instead of a completion"),
+        }
+    }
+
+    /// Takes a lock and waits until it is granted.
+    pub fn lock(&mut self, name: &[u8], mode: u8, flags: u32) -> u32 {
+        let lock = self.call(&lock(name, mode, flags)).expect("accepted");
+        self.completes(lock, 0);
+        lock
+    }
+
+    /// Unlocks and waits until it is done.
+    pub fn unlock(&mut self, lock: u32) {
+        self.call(&unlock(lock)).expect("accepted");
+        self.completes(lock, 0x10002);
+    }
+
+    /// Says something on the socket and waits for the answer.
+    pub fn say(&self, message: &ClientMessage) -> DaemonMessage {
+        self.connection.send(&message.encode().expect("a message")).expect("sent");
+        self.hear().expect("the daemon answers")
+    }
+
+    /// The next message on the socket; `None` if the daemon hung up.
+    pub fn hear(&self) -> Option<DaemonMessage> {
+        let mut buffer = [0; 256];
+        let message = self.connection.recv(&mut buffer).expect("received")?;
+        Some(DaemonMessage::decode(message).expect("a message"))
+    }
+
+    /// Closes in good order.
+    pub fn close(self) {
+        assert_eq!(self.say(&ClientMessage::Close), DaemonMessage::Done { errno: 0 });
+    }
+
+    /// Releases in good order; the errno.
+    pub fn release(self, force: bool) -> i32 {
+        match self.say(&ClientMessage::Release { force }) {
+            DaemonMessage::Done { errno } => errno,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A lock request.
+pub fn lock(name: &[u8], mode: u8, flags: u32) -> Operation<'_> {
+    let call = CallArgs { mode, flags, wants_blocking: true, ..CallArgs::default() };
+    Operation::Lock { call, name }
+}
+
+/// An unlock.
+pub fn unlock(lkid: u32) -> Operation<'static> {
+    Operation::Unlock { lkid, flags: 0, user: None, value: None }
+}
+
+/// A control conversation.
+pub struct Control(Connection);
+
+impl Control {
+    pub fn connect(socket: &Path) -> Self {
+        let connection = Connection::connect(socket).expect("the daemon serves");
+        connection.send(&Hello::Control.encode().expect("a message")).expect("sent");
+        let mut buffer = [0; 256];
+        let message = connection.recv(&mut buffer).expect("received").expect("an answer");
+        assert_eq!(Welcome::decode(message).expect("a welcome").errno, 0);
+        Self(connection)
+    }
+
+    pub fn ask(&self, request: &ControlRequest) -> ControlReply {
+        self.0.send(&request.to_bytes().expect("short")).expect("sent");
+        let mut buffer = vec![0; dlm_ipc::control::CONTROL_BYTES_MAX];
+        let message = self.0.recv(&mut buffer).expect("received").expect("an answer");
+        ControlReply::from_bytes(message).expect("a good answer")
+    }
+
+    /// A counter's value; 0 where it is not listed.
+    pub fn counter(&self, name: &str) -> u64 {
+        match self.ask(&ControlRequest::Counters) {
+            ControlReply::Counters(all) => {
+                all.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| *value)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until a counter has a value.
+    pub fn await_counter(&self, name: &str, want: u64) {
+        wait_until(&format!("{name} = {want}"), || self.counter(name) == want);
+    }
+}
+
+/// Waits until something is so.
+pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < HANG_GUARD, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
