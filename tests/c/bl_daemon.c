@@ -1,0 +1,369 @@
+/*
+ * The daemon dies, restarts, or is stopped while clients go on (bug-log.md). Each test has a daemon
+ * of its own. Whatever a client was doing, it is told, and nothing hangs.
+ * @test libs=dlm,lt daemon=none
+ */
+#include "t.h"
+#include <sys/epoll.h>
+
+static struct t_lock a, b, c;
+static struct t_daemon d;
+
+static int readable(dlm_lshandle_t ls, int ms)
+{
+	struct pollfd p = {.fd = dlm_ls_get_fd(ls), .events = POLLIN};
+
+	if (poll(&p, 1, ms) < 0)
+		return 0;
+	CHECK(!(p.revents & (POLLHUP | POLLERR | POLLNVAL)), "poll says 0x%x", p.revents);
+	return p.revents & POLLIN;
+}
+
+/* Every call on a handle of a dead daemon, each with the one error. */
+static void all_calls_lost(dlm_lshandle_t ls, struct t_lock *held)
+{
+	struct dlm_lksb sb = {.sb_lkid = held->sb.sb_lkid};
+	uint64_t limit = 5;
+
+	REFUSED(dlm_ls_lock(ls, LKM_EXMODE, &sb, 0, "n", 1, 0, t_ast, held, t_bast, NULL),
+		ENOTRECOVERABLE);
+	REFUSED(dlm_ls_lock(ls, LKM_NLMODE, &held->sb, LKF_CONVERT, NULL, 0, 0, t_ast, held, t_bast,
+			    NULL), ENOTRECOVERABLE);
+	REFUSED(dlm_ls_lockx(ls, LKM_EXMODE, &sb, LKF_TIMEOUT, "n", 1, 0, t_ast, held, t_bast, NULL,
+			     &limit), ENOTRECOVERABLE);
+	REFUSED(dlm_ls_lock_wait(ls, LKM_EXMODE, &sb, 0, "n", 1, 0, NULL, NULL, NULL),
+		ENOTRECOVERABLE);
+	sb.sb_lkid = held->sb.sb_lkid;
+	REFUSED(dlm_ls_unlock(ls, held->sb.sb_lkid, 0, &held->sb, held), ENOTRECOVERABLE);
+	REFUSED(dlm_ls_unlock_wait(ls, sb.sb_lkid, 0, &sb), ENOTRECOVERABLE);
+	REFUSED(dlm_ls_deadlock_cancel(ls, held->sb.sb_lkid, 0), ENOTRECOVERABLE);
+	REFUSED(dlm_ls_purge(ls, 0, 1), ENOTRECOVERABLE);
+}
+
+/* Dispatches what is there; after the loss the return value may tell it. */
+static void drain(dlm_lshandle_t ls)
+{
+	errno = 0;
+	if (dlm_dispatch(dlm_ls_get_fd(ls)))
+		EQUAL(errno, ENOTRECOVERABLE, "errno of dlm_dispatch after the loss");
+}
+
+static void death_while_polling(void)
+{
+	dlm_lshandle_t ls;
+
+	t_daemon_start(&d, NULL);
+	ls = t_create();
+	t_get(&a, ls, LKM_EXMODE, 0, "n");
+	t_lock(&b, ls, LKM_EXMODE, 0, "n");
+	t_get(&c, ls, LKM_PRMODE, 0, "m");
+	t_settle(ls);
+	CHECK(!readable(ls, 0), "readable although nothing is pending");
+	kill(d.pid, SIGKILL);
+	CHECK(readable(ls, T_GUARD_MS), "the descriptor does not become readable");
+	drain(ls);
+	EQUAL(b.asts, 1, "completions of the pending request");
+	EQUAL(b.status, ENOTRECOVERABLE, "its status");
+	EQUAL(a.asts + c.asts, 2, "completions of granted locks");
+	all_calls_lost(ls, &a);
+	EQUAL(dlm_close_lockspace(ls), 0, "close of a lost handle");
+	t_daemon_end(&d);
+}
+
+/* The same through epoll on a dup'ed descriptor, level-triggered. */
+static void death_seen_by_epoll(void)
+{
+	struct epoll_event e = {.events = EPOLLIN}, got;
+	int ep = epoll_create1(EPOLL_CLOEXEC), fd;
+	dlm_lshandle_t ls;
+
+	t_daemon_start(&d, NULL);
+	ls = t_create();
+	t_get(&a, ls, LKM_EXMODE, 0, "n");
+	fd = dup(dlm_ls_get_fd(ls));
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e), "epoll_ctl: %m");
+	EQUAL(epoll_wait(ep, &got, 1, 0), 0, "events before the death");
+	t_daemon_kill(&d);
+	EQUAL(epoll_wait(ep, &got, 1, T_GUARD_MS), 1, "events after the death");
+	EQUAL(got.events, EPOLLIN, "kind of event");
+	errno = 0;
+	if (dlm_dispatch(fd))
+		EQUAL(errno, ENOTRECOVERABLE, "errno of dlm_dispatch after the loss");
+	REFUSED(dlm_ls_unlock(ls, a.sb.sb_lkid, 0, &a.sb, &a), ENOTRECOVERABLE);
+	close(fd);
+	EQUAL(dlm_close_lockspace(ls), 0, "close of a lost handle");
+	close(ep);
+	t_daemon_end(&d);
+}
+
+/* A thread that blocks, in each of the ways to block. */
+static struct { dlm_lshandle_t ls; int how; volatile int inside; int result, err; } blocked;
+
+static void *block(void *arg)
+{
+	struct dlm_lksb *sb = calloc(1, sizeof *sb);	/* outlives a call that is cut off */
+
+	blocked.inside = 1;
+	errno = 0;
+	if (blocked.how == 0)
+		blocked.result = dlm_ls_lock_wait(blocked.ls, LKM_EXMODE, sb, 0, "n", 1, 0, NULL, NULL,
+						  NULL);
+	else
+		blocked.result = dlm_ls_lock(blocked.ls, LKM_EXMODE, sb, LKF_WAIT, "n", 1, 0, t_ast,
+					     &b, NULL, NULL);
+	blocked.err = errno;
+	blocked.inside = 2;
+	free(sb);
+	return arg;
+}
+
+static void death_while_waiting(void)
+{
+	dlm_lshandle_t ls, holder;
+	pthread_t thread;
+
+	for (blocked.how = 0; blocked.how < 2; blocked.how++) {
+		t_daemon_start(&d, NULL);
+		ls = t_create();
+		holder = t_open(t_space_name());
+		t_threaded(ls);
+		t_get(&a, holder, LKM_EXMODE, 0, "n");
+		blocked.ls = ls;
+		blocked.inside = 0;
+		CHECK(!pthread_create(&thread, NULL, block, NULL), "thread");
+		PUMP_UNTIL(holder, a.basts);	/* its request stands in the queue */
+		EQUAL(blocked.inside, 1, "the waiter");
+		t_daemon_kill(&d);
+		WAIT_UNTIL(blocked.inside == 2);
+		pthread_join(thread, NULL);
+		EQUAL(blocked.result, -1, "the cut-off call");
+		EQUAL(blocked.err, ENOTRECOVERABLE, "its errno");
+		EQUAL(dlm_close_lockspace(ls), 0, "close");
+		EQUAL(dlm_close_lockspace(holder), 0, "close");
+		t_daemon_end(&d);
+	}
+}
+
+/* Calls go on at full speed while the daemon is killed: each ends, well or with the one error. */
+static void death_while_calling(void)
+{
+	int rounds = t_scaled(6, 100), i, lost;
+	struct t_proc killer;
+	dlm_lshandle_t ls;
+	long calls;
+
+	for (i = 0; i < rounds; i++) {
+		t_daemon_start(&d, NULL);
+		ls = t_create();
+		killer.pid = fork();
+		if (!killer.pid) {
+			t_sleep_us(t_random() % 30000 + i * 500);
+			kill(d.pid, SIGKILL);
+			_exit(0);
+		}
+		for (calls = 0, lost = 0; !lost; calls++) {
+			t_step("call %ld of round %d", calls, i);
+			if (t_try_lock(&a, ls, LKM_EXMODE, 0, "n")) {
+				EQUAL(errno, ENOTRECOVERABLE, "errno of a lock call");
+				break;
+			}
+			while (!a.asts && !lost) {
+				CHECK(readable(ls, T_GUARD_MS), "nothing comes");
+				lost = dlm_dispatch(dlm_ls_get_fd(ls)) != 0;
+			}
+			lost = lost || a.status == ENOTRECOVERABLE;
+			if (!lost && t_try_unlock(&a, 0)) {
+				EQUAL(errno, ENOTRECOVERABLE, "errno of an unlock call");
+				break;
+			}
+		}
+		EQUAL(waitpid(killer.pid, NULL, 0), killer.pid, "waitpid");
+		REFUSED(t_try_lock(&a, ls, LKM_EXMODE, 0, "n"), ENOTRECOVERABLE);
+		EQUAL(dlm_close_lockspace(ls), 0, "close");
+		t_daemon_end(&d);
+	}
+}
+
+/* After a restart the old handle stays dead: it is never joined to the new, empty daemon. */
+static void restart_under_a_handle(void)
+{
+	dlm_lshandle_t ls, again;
+
+	t_daemon_start(&d, NULL);
+	ls = t_create();
+	t_get(&a, ls, LKM_EXMODE, 0, "n");
+	t_daemon_kill(&d);
+	t_daemon_again(&d);
+	all_calls_lost(ls, &a);
+	again = dlm_open_lockspace(t_space_name());
+	CHECK(!again && errno == ENOENT, "the lockspace came back by itself: %m");
+	again = t_create();
+	t_step("the new daemon knows nothing of the old lock");
+	t_get(&b, again, LKM_EXMODE, 0, "n");
+	all_calls_lost(ls, &a);
+	CHECK(!t_is_free(again, LKM_CRMODE, "n"), "the old handle dropped the new lock");
+	t_drop(&b);
+	EQUAL(dlm_close_lockspace(ls), 0, "close of the old handle");
+	t_release(again);
+	t_daemon_end(&d);
+}
+
+/* Stopped by TERM twice, or killed, with a lockspace in use; started again over what is left. */
+static void left_over_lockspace(void)
+{
+	dlm_lshandle_t ls;
+	int round, status;
+
+	t_daemon_start(&d, NULL);
+	for (round = 0; round < 4; round++) {
+		ls = t_create();
+		t_get(&a, ls, LKM_EXMODE, 0, "n");
+		if (round & 1) {
+			t_step("two TERM, round %d", round);
+			kill(d.pid, SIGTERM);
+			t_sleep_us(50000);
+			CHECK(t_is_free(ls, LKM_EXMODE, "m"), "one TERM ended a daemon in use");
+			kill(d.pid, SIGTERM);
+			EQUAL(waitpid(d.pid, &status, 0), d.pid, "waitpid");
+		} else
+			t_daemon_kill(&d);
+		CHECK(readable(ls, T_GUARD_MS), "the descriptor does not become readable");
+		REFUSED(t_try_unlock(&a, 0), ENOTRECOVERABLE);
+		EQUAL(dlm_close_lockspace(ls), 0, "close");
+		if (round == 2) {	/* whatever the state files hold now */
+			char command[300];
+
+			snprintf(command, sizeof command, "for f in $(find '%s' -type f ! -name log); "
+				 "do echo garbage >$f; done", d.dir);
+			CHECK(!system(command), "cannot spoil the state files");
+		}
+		t_daemon_again(&d);
+	}
+	t_daemon_end(&d);
+}
+
+/* Clients die together with the daemon; all start again at the same place. */
+static void holder(int fd, void *arg)
+{
+	dlm_lshandle_t ls = t_open(t_space_name());
+
+	(void)arg;
+	t_lock(&a, ls, LKM_EXMODE, LKF_PERSISTENT, "n");
+	t_put(fd, 'h');
+	pause();
+}
+
+static void all_killed(void)
+{
+	struct t_proc p[3];
+	dlm_lshandle_t ls;
+	int round, i;
+
+	t_daemon_start(&d, NULL);
+	for (round = 0; round < 3; round++) {
+		ls = t_create();
+		for (i = 0; i < 3; i++) {
+			p[i] = t_spawn(holder, NULL);
+			t_expect(&p[i], 'h');
+		}
+		for (i = 0; i < 3; i++)
+			kill(p[i].pid, SIGKILL);
+		t_daemon_kill(&d);
+		for (i = 0; i < 3; i++)
+			t_reap(&p[i]);
+		EQUAL(dlm_close_lockspace(ls), 0, "close");
+		t_daemon_again(&d);
+		ls = t_create();
+		CHECK(t_is_free(ls, LKM_EXMODE, "n"), "a lock outlived its daemon");
+		t_release(ls);
+	}
+	t_daemon_end(&d);
+}
+
+/* Nobody at the socket: an errno that says so, at once. */
+static void nobody_there(void)
+{
+	uint32_t v[3] = {9, 9, 9};
+	struct dlm_lksb sb = {0};
+
+	setenv("DLM_SOCKET", "/nonexistent/dlmd.sock", 1);
+	setenv("DLM_TEST_OWN_DAEMON", "1", 1);
+	errno = 0;
+	CHECK(!dlm_create_lockspace("x", 0600) && errno == ENOTCONN, "create: %m");
+	errno = 0;
+	CHECK(!dlm_open_lockspace("x") && errno == ENOTCONN, "open: %m");
+	REFUSED(dlm_lock(LKM_EXMODE, &sb, 0, "n", 1, 0, t_ast, &a, NULL, NULL), ENOTCONN);
+	REFUSED(dlm_get_fd(), ENOTCONN);
+	EQUAL(dlm_kernel_version(v, v + 1, v + 2), -1, "dlm_kernel_version");
+	EQUAL(v[0] + v[1] + v[2], 27, "version numbers when nobody answers");
+}
+
+static void starter(int fd, void *arg)
+{
+	(void)arg;
+	t_daemon_again(&d);
+	t_get_byte(fd);		/* the daemon ends with its parent */
+}
+
+/* Creating while the daemon starts: it works, or fails in a way that may be tried again. */
+static void create_during_start(void)
+{
+	int tries = 0;
+	dlm_lshandle_t ls;
+	struct t_proc p;
+
+	t_daemon_start(&d, NULL);
+	t_daemon_kill(&d);
+	p = t_spawn(starter, NULL);
+	while (!(ls = dlm_create_lockspace(t_space_name(), 0600))) {
+		CHECK(errno == ENOTCONN, "create while the daemon starts: %m");
+		CHECK(++tries < 100000, "the daemon never serves");
+		t_sleep_us(200);
+	}
+	t_get(&a, ls, LKM_EXMODE, 0, "n");
+	t_drop(&a);
+	t_release(ls);
+	t_put(p.fd, 'e');
+	t_join(&p);
+	t_daemon_end(&d);
+}
+
+/* A limit on locks of one handle: beyond it ENOMEM; others are served, nothing stays queued. */
+static void memory_limit(void)
+{
+	static struct t_lock l[11];
+	dlm_lshandle_t ls, other;
+	char name[16];
+	int i;
+
+	t_daemon_start(&d, "--client_locks_max=10");
+	ls = t_create();
+	other = t_open(t_space_name());
+	for (i = 0; i < 10; i++) {
+		snprintf(name, sizeof name, "n%d", i);
+		t_get(&l[i], ls, LKM_EXMODE, 0, name);
+	}
+	REFUSED(t_try_lock(&l[10], ls, LKM_EXMODE, 0, "one more"), ENOMEM);
+	REFUSED(t_try_lock(&l[10], ls, LKM_EXMODE, 0, "n0"), ENOMEM);
+	CHECK(t_is_free(other, LKM_EXMODE, "one more"), "the refused request holds the name");
+	t_drop(&l[0]);
+	CHECK(t_is_free(other, LKM_EXMODE, "n0"), "the refused request stands in the queue");
+	t_get(&l[10], ls, LKM_EXMODE, 0, "one more");
+	EQUAL(dlm_close_lockspace(other), 0, "close");
+	t_release(ls);
+	t_daemon_end(&d);
+}
+
+static const struct t_test tests[] = {
+	{"BL-053", "create while the daemon starts", create_during_start, 0},
+	{"BL-055", "a daemon stopped or killed in use starts again", left_over_lockspace, 0},
+	{"BL-059", "daemon and clients killed, started again", all_killed, 0},
+	{"BL-060", "an old handle never joins a restarted daemon", restart_under_a_handle, 0},
+	{"BL-067m", "the daemon's limit on locks: ENOMEM, nothing queued", memory_limit, 0},
+	{"BL-083", "calls while the daemon is killed end with one error", death_while_calling, 300},
+	{"BL-099", "a polling client is told that the daemon died", death_while_polling, 0},
+	{"BL-099e", "so is one that uses epoll on a dup'ed descriptor", death_seen_by_epoll, 0},
+	{"BL-099w", "so is one that blocks in a call", death_while_waiting, 0},
+	{"D18", "no daemon: ENOTCONN at once", nobody_there, 0},
+};
+T_MAIN(tests)

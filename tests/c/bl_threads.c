@@ -1,0 +1,311 @@
+/*
+ * Threads (bug-log.md): many on one handle, the default lockspace used first by all at once, close
+ * under them. libdlm only: the other library promises nothing to several threads on one handle.
+ * @test libs=dlm timeout=300
+ */
+#include "t.h"
+
+#define THREADS 32
+static pthread_barrier_t together;
+static dlm_lshandle_t space;
+static struct t_lock a, b;
+
+static void all_threads(void *(*fn)(void *))
+{
+	pthread_t t[THREADS];
+	long i;
+
+	for (i = 0; i < THREADS; i++)
+		CHECK(!pthread_create(&t[i], NULL, fn, (void *)i), "thread");
+	for (i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+}
+
+/* ---------------------------------------------------------------- the default lockspace */
+static volatile int one_at_a_time;
+
+static void *first_use(void *arg)
+{
+	char name[16];
+	int id[2] = {0, 0};
+
+	snprintf(name, sizeof name, "mine%ld", (long)arg);
+	pthread_barrier_wait(&together);
+	ACCEPTED(lock_resource(name, LKM_EXMODE, 0, &id[0]));
+	ACCEPTED(lock_resource("shared", LKM_EXMODE, 0, &id[1]));
+	CHECK(id[0] && id[1] && id[0] != id[1], "ids %08x and %08x", id[0], id[1]);
+	EQUAL(__sync_fetch_and_add(&one_at_a_time, 1), 0, "other holders of EX");
+	__sync_fetch_and_sub(&one_at_a_time, 1);
+	ACCEPTED(unlock_resource(id[1]));
+	ACCEPTED(lock_resource(name, LKM_PRMODE, LKF_CONVERT, &id[0]));
+	ACCEPTED(unlock_resource(id[0]));
+	REFUSED(unlock_resource(id[0]), ENOENT);
+	return NULL;
+}
+
+static void default_first_use(void)
+{
+	int round;
+
+	for (round = 0; round < t_scaled(10, 200); round++) {
+		pthread_barrier_init(&together, NULL, THREADS);
+		all_threads(first_use);
+		ACCEPTED(dlm_pthread_cleanup());
+		ACCEPTED(dlm_pthread_cleanup());
+		pthread_barrier_destroy(&together);
+	}
+	t_release_default();
+}
+
+/* ---------------------------------------------------------------- everything on one handle */
+struct signalled {
+	struct dlm_lksb sb;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	int done, told;
+};
+
+static void done_signal(void *arg)
+{
+	struct signalled *s = arg;
+
+	pthread_mutex_lock(&s->lock);
+	s->done++;
+	pthread_cond_signal(&s->cond);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void told(void *arg)
+{
+	__sync_fetch_and_add(&((struct signalled *)arg)->told, 1);
+}
+
+static int finish(struct signalled *s)
+{
+	struct timespec end;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += T_GUARD_MS / 1000;
+	pthread_mutex_lock(&s->lock);
+	while (!s->done)
+		CHECK(!pthread_cond_timedwait(&s->cond, &s->lock, &end), "no completion comes");
+	s->done--;
+	pthread_mutex_unlock(&s->lock);
+	return s->sb.sb_status;
+}
+
+static void *mixed_work(void *arg)
+{
+	struct signalled s = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+	int i, status, id = (int)(long)arg, rounds = t_scaled(60, 5000);
+	char name[8];
+
+	for (i = 0; i < rounds; i++) {
+		snprintf(name, sizeof name, "n%d", (int)(t_random() % 5));
+		ACCEPTED(dlm_ls_lock(space, t_random() % 6, &s.sb, 0, name, strlen(name), 0,
+				     done_signal, &s, told, NULL));
+		if (id % 4 == 1) {	/* cancel: either it was granted, or it is gone */
+			if (dlm_ls_unlock(space, s.sb.sb_lkid, LKF_CANCEL, &s.sb, &s))
+				EQUAL(errno, ENOENT, "errno of a cancel");
+			if ((status = finish(&s)) == ECANCEL)
+				continue;
+			EQUAL(status, 0, "status of a request that was not cancelled");
+		} else
+			EQUAL(finish(&s), 0, "status of a request");
+		if (id % 4 == 2) {
+			ACCEPTED(dlm_ls_lock(space, LKM_NLMODE, &s.sb, LKF_CONVERT, NULL, 0, 0,
+					     done_signal, &s, told, NULL));
+			EQUAL(finish(&s), 0, "status of a conversion to NL");
+		}
+		if (id % 4 == 3)
+			dlm_dispatch(dlm_ls_get_fd(space));
+		ACCEPTED(dlm_ls_unlock(space, s.sb.sb_lkid, 0, &s.sb, &s));
+		EQUAL(finish(&s), EUNLOCK, "status of an unlock");
+	}
+	return NULL;
+}
+
+static void one_handle(void)
+{
+	space = t_create();
+	t_threaded(space);
+	errno = 0;
+	EQUAL(dlm_ls_pthread_init(space), -1, "a second dlm_ls_pthread_init");
+	EQUAL(errno, EEXIST, "its errno");
+	all_threads(mixed_work);
+	t_release(space);
+}
+
+static void *wait_work(void *arg)
+{
+	struct dlm_lksb sb = {0};
+	int i, rounds = t_scaled(60, 5000);
+
+	for (i = 0; i < rounds; i++) {
+		EQUAL(t_wait_lock(space, &sb, LKM_EXMODE, 0, "n"), 0, "a blocking request");
+		EQUAL(__sync_fetch_and_add(&one_at_a_time, 1), 0, "other holders of EX");
+		__sync_fetch_and_sub(&one_at_a_time, 1);
+		EQUAL(t_wait_lock(space, &sb, LKM_PRMODE, LKF_CONVERT, ""), 0, "a conversion");
+		EQUAL(t_wait_unlock(space, &sb, 0), EUNLOCK, "a blocking unlock");
+	}
+	return arg;
+}
+
+static void one_handle_waiting(void)
+{
+	space = t_create();
+	t_threaded(space);
+	all_threads(wait_work);
+	t_release(space);
+}
+
+/* ---------------------------------------------------------------- close under the others */
+static volatile int closed, after_close, waiting;
+
+static void late(void *arg)
+{
+	(void)arg;
+	if (closed)
+		after_close++;
+}
+
+static void *until_closed(void *arg)
+{
+	struct dlm_lksb *sb = calloc(1, sizeof *sb);
+	char name[16];
+
+	snprintf(name, sizeof name, "held%d", (long)arg % 2 ? 1 : 0);
+	__sync_fetch_and_add(&waiting, 1);
+	errno = 0;
+	EQUAL(dlm_ls_lock_wait(space, LKM_EXMODE, sb, 0, name, 5, 0, NULL, late, NULL), -1,
+	      "a blocking request on a handle that is closed");
+	CHECK(errno == EBADF || errno == ENOTCONN || errno == ENOTRECOVERABLE, "errno %m");
+	return NULL;	/* sb stays: its request was cut off */
+}
+
+static void *closer(void *arg)
+{
+	WAIT_UNTIL(waiting == THREADS);
+	t_sleep_us(20000);
+	EQUAL(dlm_close_lockspace(space), 0, "close");
+	closed = 1;
+	return arg;
+}
+
+static void close_under_waiters(void)
+{
+	dlm_lshandle_t other = t_create();
+	pthread_t thread;
+	int round;
+
+	for (round = 0; round < t_scaled(5, 100); round++) {
+		closed = waiting = 0;
+		space = t_open(t_space_name());
+		t_threaded(space);
+		t_get(&a, other, LKM_EXMODE, 0, "held0");
+		t_get(&b, other, LKM_EXMODE, 0, "held1");
+		CHECK(!pthread_create(&thread, NULL, closer, NULL), "thread");
+		all_threads(until_closed);
+		pthread_join(thread, NULL);
+		t_drop(&a);
+		t_drop(&b);
+		CHECK(t_is_free(other, LKM_EXMODE, "held0"), "a cut-off request is left");
+		EQUAL(after_close, 0, "callbacks after close had returned");
+	}
+	t_release(other);
+}
+
+/* ---------------------------------------------------------------- a thread that forgets */
+static void *take_and_end(void *arg)
+{
+	*(int *)arg = t_wait_lock(space, &a.sb, LKM_EXMODE, 0, "n");
+	return NULL;
+}
+
+static void *give_back(void *arg)
+{
+	*(int *)arg = t_wait_unlock(space, &a.sb, 0);
+	return NULL;
+}
+
+static int in_a_thread(void *(*fn)(void *))
+{
+	pthread_t t;
+	int result = -1;
+
+	CHECK(!pthread_create(&t, NULL, fn, &result), "thread");
+	pthread_join(t, NULL);
+	return result;
+}
+
+/* The lock of a thread that ended is held, can be spotted, and any other thread can drop it. */
+static void thread_ends(void)
+{
+	dlm_lshandle_t probe = t_create();
+	char *text, mine[40];
+	int code;
+
+	space = t_open(t_space_name());
+	t_threaded(space);
+	EQUAL(in_a_thread(take_and_end), 0, "a request");
+	CHECK(!t_is_free(probe, LKM_CRMODE, "n"), "the lock went with its thread");
+	if (t_has_tool()) {
+		text = t_squeeze(t_tool(&code, "lock --json %s n", t_space_name()));
+		snprintf(mine, sizeof mine, "\"pid\":%d", (int)getpid());
+		CHECK(!code && strstr(text, mine), "the holder is not listed: %s", text);
+		free(text);
+	}
+	EQUAL(in_a_thread(give_back), EUNLOCK, "unlock by another thread");
+	CHECK(t_is_free(probe, LKM_EXMODE, "n"), "the lock is still held");
+	EQUAL(dlm_close_lockspace(space), 0, "close");
+	t_release(probe);
+}
+
+/* One id, unlocked by two threads at once: one succeeds, the other is told. */
+static struct { struct t_lock l; volatile int good, gone; } twice;
+
+static void *unlock_twice(void *arg)
+{
+	struct dlm_lksb sb = {0};
+
+	(void)arg;
+	pthread_barrier_wait(&together);
+	errno = 0;
+	if (!dlm_ls_unlock(space, twice.l.sb.sb_lkid, 0, &sb, &twice.l))
+		__sync_fetch_and_add(&twice.good, 1);
+	else if (errno == ENOENT)
+		__sync_fetch_and_add(&twice.gone, 1);
+	pthread_barrier_wait(&together);
+	WAIT_UNTIL(twice.l.asts == 2);
+	pthread_barrier_wait(&together);
+	return NULL;
+}
+
+static void unlock_by_two(void)
+{
+	int round;
+
+	space = t_create();
+	t_threaded(space);
+	for (round = 0; round < t_scaled(10, 300); round++) {
+		twice.good = twice.gone = 0;
+		ACCEPTED(t_try_lock(&twice.l, space, LKM_EXMODE, 0, "n"));
+		WAIT_UNTIL(twice.l.asts == 1);
+		pthread_barrier_init(&together, NULL, THREADS);
+		all_threads(unlock_twice);
+		pthread_barrier_destroy(&together);
+		EQUAL(twice.good, 1, "unlocks that were accepted");
+		EQUAL(twice.gone, THREADS - 1, "unlocks that were told ENOENT");
+	}
+	t_release(space);
+}
+
+static const struct t_test tests[] = {
+	{"BL-070u", "of many unlocks of one id, one counts", unlock_by_two, 120},
+	{"BL-097", "the lock of a thread that ended can be found and dropped", thread_ends, 0},
+	{"BL-124d", "32 threads use the default lockspace first", default_first_use, 120},
+	{"BL-124", "32 threads lock, convert, cancel and dispatch on one handle", one_handle, 300},
+	{"BL-124w", "32 threads block on one handle", one_handle_waiting, 300},
+	{"BL-124c", "close from another thread ends the waits", close_under_waiters, 120},
+};
+T_MAIN(tests)
