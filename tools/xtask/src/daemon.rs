@@ -21,7 +21,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Starts the release build's dlmd with everything it writes in `dir`, and waits until it says READY.
-    /// Its log is `dir/dlmd.log`. `options` are further words of its command line.
+    /// It ends with us, by its standard input. Its log is `dir/dlmd.log`. `options` are further words of its command line.
     pub(crate) fn start(places: &Places, dir: &Path, options: &[&str]) -> io::Result<Daemon> {
         std::fs::create_dir_all(dir)?;
         let config = dir.join("dlm.conf");
@@ -32,14 +32,15 @@ impl Daemon {
         let log = File::create(dir.join("dlmd.log"))?;
         let program = places.release().join("dlmd");
         let child = Command::new(&program)
-            .arg("--config")
+            .args(["--foreground", "--until-stdin-closes", "--override-kernel-dlm", "--config"])
             .arg(&config)
             .arg("--socket")
             .arg(dir.join("dlmd.sock"))
             .args(options)
             .env("NOTIFY_SOCKET", &notify_path)
             .env_remove("DLM_SOCKET")
-            .stdin(Stdio::null())
+            .env_remove("JOURNAL_STREAM")
+            .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()

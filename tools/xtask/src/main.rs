@@ -7,6 +7,7 @@
 //!
 //! Exit codes: 0 good, 1 failed, 2 usage, 3 cannot run here.
 
+mod bench;
 mod clients;
 mod conformance;
 mod daemon;
@@ -20,7 +21,6 @@ mod packages;
 mod places;
 mod products;
 mod scratch;
-mod smoke;
 mod suites;
 mod tally;
 mod test;
@@ -38,7 +38,7 @@ usage: cargo xtask COMMAND [options]
                       the one-node scenarios against the kernel's recorded answers
   clients [NAME]...   unmodified Debian programs against our libraries (needs root)
   fuzz [SECONDS]      every fuzz target for a few seconds
-  smoke [NAME]...     programs that only have to run to their end: valgrind, bench
+  bench               the benchmark's quick mode: does it still run
   install [--destdir DIR] [--prefix DIR]
                       libraries, headers, pkg-config files, programs, manual pages, completions
   demo                one node, two programs, a lock: also `cargo demo`
@@ -89,7 +89,7 @@ fn dispatch(args: &[String]) -> Result<(), Ending> {
         "conformance" => conformance::run(&places, rest),
         "clients" => clients::run(&places, rest),
         "fuzz" => fuzz::run(&places, rest),
-        "smoke" => smoke::run(&places, rest),
+        "bench" => bench::run(&places, rest),
         "install" => install::run(&places, rest),
         "demo" => demo::run(&places, rest),
         "help" | "--help" | "-h" => {

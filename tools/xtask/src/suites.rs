@@ -18,6 +18,8 @@ pub(crate) enum Count {
 pub(crate) enum Run {
     /// cargo with these words.
     Cargo(&'static [&'static str]),
+    /// A script of the tree with these words.
+    Script(&'static [&'static str]),
     /// This program with these words.
     Xtask(&'static [&'static str]),
 }
@@ -46,11 +48,19 @@ const fn minutes(number: u64) -> Duration {
 pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "cargo",
-        about: "unit, property and integration tests of all crates, the C programs, the tidy rules",
+        about: "unit, property and integration tests of all crates, and the rules of the tree",
         packages: &["gcc", "g++", "libc6-dev", "pkg-config", "libdlm-dev", "diffutils"],
         budget: minutes(15),
         run: Run::Cargo(&["test", "--workspace", "--no-fail-fast", "--", "--show-output"]),
         count: Count::Libtest,
+    },
+    Suite {
+        name: "c",
+        about: "C and C++ programs against both libraries, some under valgrind",
+        packages: &["gcc", "g++", "libc6-dev", "valgrind"],
+        budget: minutes(10),
+        run: Run::Script(&["tests/c/run.sh"]),
+        count: Count::Closing,
     },
     Suite {
         name: "conformance",
@@ -82,14 +92,6 @@ pub(crate) const SUITES: &[Suite] = &[
         count: Count::Closing,
     },
     Suite {
-        name: "valgrind",
-        about: "a C program through each library, without a bad access or a leak",
-        packages: &["gcc", "libc6-dev", "valgrind"],
-        budget: minutes(4),
-        run: Run::Xtask(&["smoke", "valgrind"]),
-        count: Count::Closing,
-    },
-    Suite {
         name: "demo",
         about: "cargo demo comes to its good end",
         packages: &["gcc", "libc6-dev"],
@@ -102,7 +104,7 @@ pub(crate) const SUITES: &[Suite] = &[
         about: "the benchmark runs; its figures are not judged here",
         packages: &["redis-server", "memcached"],
         budget: minutes(3),
-        run: Run::Xtask(&["smoke", "bench"]),
+        run: Run::Xtask(&["bench"]),
         count: Count::Closing,
     },
     Suite {

@@ -143,7 +143,12 @@ pub(crate) fn closing(text: &str) -> Option<Tally> {
         tally.skipped = lines[head + 1..at].iter().map(|line| line.trim().to_string()).collect();
     }
     let bad = lines[..at].iter().filter_map(|line| line.strip_prefix("not ok - "));
-    tally.failures = bad.map(str::to_string).collect();
+    // A summary at the end may name them a second time.
+    for name in bad {
+        if !tally.failures.iter().any(|known| known == name) {
+            tally.failures.push(name.to_string());
+        }
+    }
     Some(tally)
 }
 

@@ -146,12 +146,12 @@ fn build(places: &Places, tally: &mut Tally) -> Result<bool, Ending> {
 }
 
 fn play(places: &Places, suite: &Suite) -> Result<Tally, Ending> {
-    let (program, words) = match suite.run {
-        Run::Cargo(words) => (places.cargo(), words),
+    let (program, kind, words) = match suite.run {
+        Run::Cargo(words) => (places.cargo(), "cargo", words),
+        Run::Script(words) => ("bash".into(), "bash", words),
         // By the kernel's name for it: the file itself may have been built anew meanwhile.
-        Run::Xtask(words) => ("/proc/self/exe".into(), words),
+        Run::Xtask(words) => ("/proc/self/exe".into(), "cargo xtask", words),
     };
-    let kind = if matches!(suite.run, Run::Cargo(_)) { "cargo" } else { "cargo xtask" };
     let (name, budget, command) = (suite.name, suite.budget.as_secs(), words.join(" "));
     println!("\n== {name} (at most {budget} s): {kind} {command}");
     let ended = Job::new(program, places.logs().join(format!("{}.log", suite.name)), suite.budget)
@@ -180,6 +180,13 @@ fn judge(suite: &Suite, ended: &job::Ended) -> Tally {
         Count::Closing => tally::closing(&ended.output).unwrap_or_default(),
         Count::Whole => Tally { passed: u64::from(ended.good()), ..Tally::default() },
     };
+    const CANNOT_RUN: i32 = 3;
+    if ended.status.is_some_and(|status| status.code() == Some(CANNOT_RUN))
+        && let Some(lack) = packages::lack(suite.packages)
+    {
+        tally.skip(format!("suite {}: {lack}", suite.name));
+        return tally;
+    }
     let trouble = ended.trouble();
     let own_words = ended.status.is_some_and(|status| !status.success()) && tally.failed > 0;
     if let Some(trouble) = trouble
