@@ -72,7 +72,8 @@ pub struct DaemonProcess {
 }
 
 impl DaemonProcess {
-    /// Starts `program` with everything in a temporary directory, and waits until it serves.
+    /// Starts `program` with everything in a temporary directory (also `dlm.conf`, empty unless it is
+    /// there), and waits until it serves.
     ///
     /// # Panics
     /// If it ends or does not serve; its error output is in the message.
@@ -98,11 +99,16 @@ impl DaemonProcess {
         let _ = std::fs::remove_file(&notify_path);
         let notify = UnixDatagram::bind(&notify_path).expect("the directory is writable");
         notify.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout can be set");
+        let config = dir.path().join("dlm.conf");
+        let mut open = std::fs::File::options();
+        drop(open.create(true).append(true).open(&config).expect("the directory is writable"));
         let log = std::fs::File::options().create(true).append(true).open(dir.path().join("log"));
         let child = Command::new(program)
             .arg("--foreground")
             .args(["--until-stdin-closes", "--override-kernel-dlm", "--socket"])
             .arg(&socket)
+            .arg("--config")
+            .arg(&config)
             .args(options)
             .env("NOTIFY_SOCKET", &notify_path)
             .env_remove("DLM_SOCKET")

@@ -236,12 +236,8 @@ impl Reactor {
 
     fn shutdown(&mut self, id: ClientId, force: bool) -> Answer {
         self.administrator(id, "shutdown")?;
-        if force {
-            self.stop.force("an administrator asked for it");
-            return Ok(ControlReply::Done);
-        }
         let users = self.users();
-        if users.is_empty() {
+        if force || users.is_empty() {
             self.stop.end("an administrator asked for it");
             return Ok(ControlReply::Done);
         }

@@ -5,7 +5,7 @@ use dlm_ipc::DaemonSide;
 use dlm_ipc::hello::{
     ClientMessage, DaemonMessage, HandleHello, Hello, MESSAGE_BYTES_MAX, Welcome,
 };
-use dlm_ipc::layout::Geometry;
+use dlm_ipc::layout::{Geometry, LostReason};
 use dlm_ipc::socket::{Connection, Peer as Credentials, watch_process};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,7 +19,7 @@ use crate::ipc::peer::{Handle, Opening, Peer, Stage};
 
 /// Newcomers let in per turn.
 const GUESTS_PER_TURN: usize = 64;
-/// Newcomers that have not said what they want; the oldest gives way.
+/// Newcomers that have not said what they want; at twice as many the oldest give way.
 const GREETINGS_MAX: usize = 1024;
 /// Control conversations; an operator's tool needs one.
 const CONTROLS_MAX: u32 = 256;
@@ -64,13 +64,18 @@ impl Reactor {
 
     /// Drops the oldest silent newcomer where there are too many, so that others still get in.
     fn crowd_out(&mut self) {
-        while self.queues.greetings.len() > GREETINGS_MAX {
-            let Some((_, id)) = self.queues.greetings.pop_front() else { return };
-            if self.is_greeting(id) {
-                self.counters.turned_away += 1;
-                self.remove_peer(id);
-            }
+        if self.queues.greetings.len() < 2 * GREETINGS_MAX {
+            return;
         }
+        let mut silent = std::mem::take(&mut self.queues.greetings);
+        silent.retain(|(_, id)| self.is_greeting(*id));
+        while silent.len() > GREETINGS_MAX
+            && let Some((_, id)) = silent.pop_front()
+        {
+            self.counters.turned_away += 1;
+            self.remove_peer(id);
+        }
+        self.queues.greetings = silent;
     }
 
     /// Whether a connection has not yet said what it wants.
@@ -313,12 +318,12 @@ impl Reactor {
         }
         let Some(peer) = self.peers.get(id) else { return };
         let known = !matches!(peer.stage, Stage::Greeting | Stage::Control(_));
-        if let Some(reason) = Self::farewell(end) {
-            if let Stage::Handle(handle) = &peer.stage {
-                handle.lose(reason);
-            }
-            // It may be gone already.
-            let _ = peer.connection.send(&DaemonMessage::Lost(reason).encode());
+        if let Stage::Handle(handle) = &peer.stage
+            && end != End::Gone
+        {
+            handle.lose(LostReason::Protocol);
+            // It may not read this either.
+            let _ = peer.connection.send(&DaemonMessage::Lost(LostReason::Protocol).encode());
         }
         self.remove_peer(id);
         if known {

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use dlm_core::{ClientId, Input, Instant, Node, Outbox};
 use dlm_ipc::control::CONTROL_BYTES_MAX;
-use dlm_ipc::layout::LostReason;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
@@ -224,7 +223,7 @@ impl Reactor {
                 SIGNALS => self.take_signals(),
                 STDIN => {
                     if event.is_read_closed() {
-                        self.stop.force("standard input is closed");
+                        self.stop.end("standard input is closed");
                     }
                 }
                 token => self.take_client_event(token),
@@ -276,7 +275,7 @@ impl Reactor {
         }
     }
 
-    /// Lets a newcomer in; when it has to speak.
+    /// When a newcomer of this turn has to have spoken.
     pub(super) fn greeting_deadline(&self) -> u64 {
         self.now + GREETING_NANOS_MAX
     }
@@ -295,14 +294,6 @@ impl Reactor {
     fn end_doomed(&mut self) {
         while let Some((id, end)) = self.queues.doomed.pop() {
             self.end_peer(id, end);
-        }
-    }
-
-    /// Tells a client why it ends, as far as it still listens.
-    pub(super) fn farewell(end: End) -> Option<LostReason> {
-        match end {
-            End::Gone => None,
-            End::Fault | End::Deaf => Some(LostReason::Protocol),
         }
     }
 

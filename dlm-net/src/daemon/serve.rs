@@ -14,8 +14,13 @@ use crate::ipc::peer::{Handle, Peer, Stage, Ticket};
 use crate::ipc::table::Table;
 use crate::membership::News;
 
-/// Submissions taken from one client in a turn.
-const ENTRIES_PER_TURN: u32 = 256;
+/// Submissions taken from all clients in a turn, as long as they are not very many: a turn then lasts
+/// a few milliseconds at most.
+const ENTRIES_PER_TURN: usize = 8192;
+/// Most that are taken from one client.
+const ENTRIES_PER_CLIENT_MAX: usize = 256;
+/// Least that are taken from one client.
+const ENTRIES_PER_CLIENT_MIN: usize = 8;
 
 /// What taking one submission came to.
 enum Taken {
@@ -46,9 +51,12 @@ impl Reactor {
 
     /// Takes from every active client up to a bound.
     pub(super) fn serve_rings(&mut self) {
-        for index in 0..self.queues.active.len() {
+        let active = self.queues.active.len();
+        let share = ENTRIES_PER_TURN / active.max(1);
+        let share = share.clamp(ENTRIES_PER_CLIENT_MIN, ENTRIES_PER_CLIENT_MAX);
+        for index in 0..active {
             let id = self.queues.active[index];
-            for _ in 0..ENTRIES_PER_TURN {
+            for _ in 0..share {
                 match self.take_submission(id, true) {
                     Taken::One => {}
                     Taken::None | Taken::HeldBack | Taken::Over => break,
@@ -59,7 +67,7 @@ impl Reactor {
 
     /// Serves what a client has submitted before it ends, so that an unlock on its way is not lost.
     pub(super) fn serve_rest(&mut self, id: ClientId) {
-        for _ in 0..ENTRIES_PER_TURN {
+        for _ in 0..ENTRIES_PER_CLIENT_MAX {
             if !matches!(self.take_submission(id, false), Taken::One) {
                 return;
             }

@@ -25,16 +25,11 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// The daemon ends; nothing is in use.
+    /// The daemon ends with this turn.
     pub(crate) fn end(&mut self, why: &str) {
         if !std::mem::replace(&mut self.decided, true) {
             tracing::info!("ending: {why}");
         }
-    }
-
-    /// The daemon ends although lockspaces may be in use.
-    pub(crate) fn force(&mut self, why: &str) {
-        self.end(why);
     }
 
     /// Whether the present turn is the last one.

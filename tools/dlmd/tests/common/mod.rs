@@ -223,3 +223,66 @@ pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// A client in a process of its own (`examples/hold.rs`), killed at the end.
+pub struct Holder {
+    child: std::process::Child,
+}
+
+impl Holder {
+    /// Starts it; returns at once.
+    pub fn start(daemon: &DaemonProcess, lockspace: &str, names: &[&str]) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_dlmd"));
+        let program = program.parent().expect("a directory").join("examples/hold");
+        let child = std::process::Command::new(program)
+            .arg(daemon.socket())
+            .arg(lockspace)
+            .args(names)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("examples are built with the tests");
+        Self { child }
+    }
+
+    /// Starts it and waits until it holds all its locks.
+    pub fn holding(daemon: &DaemonProcess, lockspace: &str, names: &[&str]) -> Self {
+        let mut holder = Self::start(daemon, lockspace, names);
+        let mut word = [0; 5];
+        let output = holder.child.stdout.as_mut().expect("piped");
+        std::io::Read::read_exact(output, &mut word).expect("it holds its locks");
+        assert_eq!(&word, b"held\n");
+        holder
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it like a crash would.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("ours");
+        self.child.wait().expect("ours");
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal by its name.
+pub fn signal(pid: u32, name: &str) {
+    let pid = pid.to_string();
+    let status = std::process::Command::new("kill").args(["-s", name, &pid]).status();
+    assert!(status.expect("kill(1) is there").success(), "kill -s {name} {pid}");
+}
+
+/// The state letter of a process, as in /proc.
+pub fn process_state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let after = stat.rsplit(')').next().expect("a name in parentheses");
+    after.trim_start().chars().next().expect("a letter")
+}
