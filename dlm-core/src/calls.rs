@@ -9,10 +9,7 @@ use crate::{
 
 /// Flags an unlock may have (2.3).
 const UNLOCK_FLAGS: LockFlags = LockFlags(
-    LockFlags::CANCEL.0
-        | LockFlags::VALBLK.0
-        | LockFlags::IVVALBLK.0
-        | LockFlags::FORCEUNLOCK.0,
+    LockFlags::CANCEL.0 | LockFlags::VALBLK.0 | LockFlags::IVVALBLK.0 | LockFlags::FORCEUNLOCK.0,
 );
 
 impl LockTable {
@@ -26,11 +23,10 @@ impl LockTable {
     ) -> Result<(LockId, Pending), Errno> {
         let LockCall { call, name } = request;
         if call.flags.has(LockFlags::ORPHAN) {
-            return Ok((self.adopt(cx, client, call, name)?, Pending::Nothing));
+            return Ok((self.adopt(cx, client, call, name, locks_max)?, Pending::Nothing));
         }
         let mode = check_lock(call, name)?;
-        let owned = cx.clients.get(client).map_or(0, |client| client.lock_count);
-        if owned >= locks_max || self.locks.len() >= crate::lock::LOCKS_MAX {
+        if cx.clients.owned(client) >= locks_max || self.locks.len() >= crate::lock::LOCKS_MAX {
             return Err(Errno::ENOMEM);
         }
         let resource = self.resource_of(cx, name).ok_or(Errno::EINVAL)?;
@@ -66,6 +62,9 @@ impl LockTable {
             take_value(lock, *value);
         }
         let mode = check_convert(call)?;
+        if flags.has(LockFlags::VALBLK) && value.is_none() {
+            return Err(Errno::EINVAL);
+        }
         if lock.state != LockState::Granted {
             return Err(Errno::EBUSY);
         }
@@ -77,7 +76,7 @@ impl LockTable {
         let lock = &mut self.locks[index];
         lock.flags = flags;
         lock.sb_flags = SbFlags(0);
-        Ok((*id, Pending::Convert(index)))
+        Ok((LockId(0), Pending::Convert(index)))
     }
 
     /// [`crate::Request::Unlock`].
@@ -96,13 +95,16 @@ impl LockTable {
         if flags.has(LockFlags::VALBLK) {
             take_value(lock, *value);
         }
+        if flags.has(LockFlags::CANCEL) && lock.state == LockState::Granted {
+            return Ok((LockId(0), Pending::Nothing)); // nothing to cancel, so no flag stays
+        }
         lock.flags = lock.flags.with(*flags);
         lock.sb_flags = SbFlags(0);
         let pending = match flags.has(LockFlags::CANCEL) {
             true => Pending::Cancel(index),
             false => Pending::Unlock(index),
         };
-        Ok((*id, pending))
+        Ok((LockId(0), pending))
     }
 
     /// [`crate::Request::DeadlockCancel`]: a cancel whose completion says EDEADLK. On an idle lock the
@@ -119,7 +121,7 @@ impl LockTable {
         lock.deadlock_cancel = true;
         lock.flags = lock.flags.with(flags).with(LockFlags::CANCEL);
         lock.sb_flags = SbFlags(0);
-        Ok((id, Pending::Cancel(index)))
+        Ok((LockId(0), Pending::Cancel(index)))
     }
 
     /// Carries out what an accepted call asked for.
@@ -149,8 +151,8 @@ impl LockTable {
         pid: u32,
     ) -> Result<(), Errno> {
         if node != 0 && node != own_node.0 {
-            // Orphans of another node: nobody else is in the view of a single node.
-            return Ok(());
+            // Orphans of another node, and there is no other node to tell.
+            return Err(Errno::ENOBUFS);
         }
         if pid != 0 && pid == cx.clients.pid(client) {
             cx.clients.mute(client, true);
@@ -213,6 +215,7 @@ impl LockTable {
         client: ClientId,
         call: &Call,
         name: &[u8],
+        locks_max: u32,
     ) -> Result<LockId, Errno> {
         let mode = check_lock(call, name)?;
         let resource = self.find_resource(name).ok_or(Errno::ENOENT)?;
@@ -226,6 +229,9 @@ impl LockTable {
             }
         }
         let index = found?;
+        if cx.clients.owned(client) >= locks_max {
+            return Err(Errno::ENOMEM);
+        }
         self.leave_owner(cx, index);
         let pid = cx.clients.pid(client);
         let lock = &mut self.locks[index];
@@ -276,10 +282,8 @@ fn take_value(lock: &mut crate::lock::Lock, value: Option<&Value>) {
 fn check_lock(call: &Call, name: &[u8]) -> Result<Mode, Errno> {
     let mode = Mode::from_number(call.mode).ok_or(Errno::EINVAL)?;
     let flags = call.flags;
-    let only_elsewhere = LockFlags::CANCEL
-        | LockFlags::QUECVT
-        | LockFlags::CONVDEADLK
-        | LockFlags::CONVERT;
+    let only_elsewhere =
+        LockFlags::CANCEL | LockFlags::QUECVT | LockFlags::CONVDEADLK | LockFlags::CONVERT;
     let expedite = flags.has(LockFlags::EXPEDITE);
     if name.len() > crate::RESOURCE_NAME_BYTES_MAX
         || flags.any(only_elsewhere)

@@ -11,14 +11,12 @@ use crate::{Blocking, Completion, LockFlags, Mode, Output, Status};
 impl LockTable {
     /// Tells the owner that its operation ended; the lock lives on.
     pub(crate) fn complete(&mut self, cx: &mut Context<'_>, index: u32, status: Status) {
+        let granted = self.locks[index].granted;
+        self.report(cx, index, status, granted);
         let lock = &self.locks[index];
-        // A holder that hears something else than a grant may be told again what it knows (5.2).
-        if status != Status::Granted && lock.told != Mode::NL {
-            if let Some(contention) = &mut self.resources[lock.resource].contention {
-                contention.retell = true;
-            }
+        if let Some(contention) = &mut self.resources[lock.resource].contention {
+            contention.retell |= lock.may_be_told_again();
         }
-        self.report(cx, index, status, lock.granted);
     }
 
     /// Tells the owner that its operation ended and the lock with it, and removes the lock, which is
@@ -28,13 +26,7 @@ impl LockTable {
         self.destroy_lock(cx, index);
     }
 
-    fn report(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        status: Status,
-        granted: Option<Mode>,
-    ) {
+    fn report(&mut self, cx: &mut Context<'_>, index: u32, status: Status, granted: Option<Mode>) {
         self.disarm_limit(cx, index);
         let lock = &mut self.locks[index];
         let granted_now = status == Status::Granted;
@@ -85,21 +77,24 @@ impl LockTable {
 
     fn tell_granted(&mut self, cx: &mut Context<'_>, resource: u32, want: Want, except: u32) {
         let contention = self.resources[resource].contend(&self.locks);
-        let retell = core::mem::take(&mut contention.retell);
+        let retell = contention.retell;
         let news = contention.any_holder(|granted, told| {
             want.tells(granted, told).is_some() && (retell || told != want.memory())
         });
         if !news {
             return;
         }
+        let mut retell = false;
         let mut at = self.resources[resource].granted.head;
         while at != NIL {
             let next = self.locks[at].next(Chain::Resource);
             if at != except {
                 self.tell_one(cx, at, want);
             }
+            retell |= self.locks[at].may_be_told_again();
             at = next;
         }
+        self.resources[resource].contend(&self.locks).retell = retell;
     }
 
     fn tell_one(&mut self, cx: &mut Context<'_>, index: u32, want: Want) {

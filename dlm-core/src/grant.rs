@@ -91,9 +91,9 @@ pub(crate) fn grantable(
         return true; // 7
     }
     match (when, conversion) {
-        (When::Later, true) => first,                              // 8
-        (When::Now, _) => converting_empty && waiting_empty,       // 9
-        (When::Later, false) => converting_empty && first,         // 10
+        (When::Later, true) => first,                        // 8
+        (When::Now, _) => converting_empty && waiting_empty, // 9
+        (When::Later, false) => converting_empty && first,   // 10
     }
 }
 

@@ -163,10 +163,7 @@ pub(crate) fn page(table: &LockTable, from: u64, locks_max: usize) -> DumpPage {
 
 pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {
     let list = |queue: Queue| {
-        queue
-            .iter(&table.locks, Chain::Resource)
-            .map(|index| lock(&table.locks[index]))
-            .collect()
+        queue.iter(&table.locks, Chain::Resource).map(|index| lock(&table.locks[index])).collect()
     };
     ResourceInfo {
         name: resource.name.as_bytes().to_vec(),

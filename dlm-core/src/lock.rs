@@ -113,6 +113,12 @@ impl Lock {
         self.rare.get_or_insert_default()
     }
 
+    /// Whether a callback that repeats what its holder was told would reach it: it was told, and has
+    /// heard a completion since (5.2).
+    pub(crate) fn may_be_told_again(&self) -> bool {
+        self.told != Mode::NL && self.last_blocking.is_none()
+    }
+
     /// The caller's value block, if one was ever given.
     pub(crate) fn value(&self) -> Option<&Value> {
         self.rare.as_ref()?.value.as_ref()

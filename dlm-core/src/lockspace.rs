@@ -10,7 +10,7 @@ use crate::slab::{NIL, Slab};
 use crate::table::{Table, hash_name};
 use crate::timer::{Timer, Timers};
 use crate::{
-    ClientId, Instant, LockId, LockspaceId, LockState, Mode, NodeCounters, Outbox, Output, SbFlags,
+    ClientId, Instant, LockId, LockState, LockspaceId, Mode, NodeCounters, Outbox, Output, SbFlags,
     Token, ViewId,
 };
 

@@ -12,10 +12,7 @@ use crate::{LockFlags, LockState, Mode, Value};
 
 /// Flags that make a queued conversion take part in a pass otherwise than first come, first served.
 const SPECIAL_CONVERSION: LockFlags = LockFlags(
-    LockFlags::HEADQUE.0
-        | LockFlags::NODLCKWT.0
-        | LockFlags::CONVDEADLK.0
-        | LockFlags::NOORDER.0,
+    LockFlags::HEADQUE.0 | LockFlags::NODLCKWT.0 | LockFlags::CONVDEADLK.0 | LockFlags::NOORDER.0,
 );
 
 /// Holders that are cheaper to walk than to remember.
@@ -58,7 +55,7 @@ pub(crate) struct Contention {
     pub(crate) special_waiters: u32,
     /// Locks on the granted queue by granted mode and bast memory.
     told: [[u32; 6]; 6],
-    /// A holder got a completion other than a grant since it was told: it may be told the same again.
+    /// Some holder may be told again what it was told already; off only if a walk found none.
     pub(crate) retell: bool,
 }
 
@@ -123,6 +120,7 @@ impl Resource {
                 if let Some(mode) = locks[index].granted {
                     contention.told[mode as usize][locks[index].told as usize] += 1;
                 }
+                contention.retell |= locks[index].may_be_told_again();
             }
             self.contention = Some(contention);
         }
@@ -194,11 +192,8 @@ impl Resource {
     pub(crate) fn join_waiting(&mut self, locks: &mut Slab<Lock>, index: u32) {
         self.contend(locks);
         let contention = self.contention.as_mut().expect("made above");
-        let at = if locks[index].flags.has(LockFlags::HEADQUE) {
-            contention.waiting.head
-        } else {
-            NIL
-        };
+        let at =
+            if locks[index].flags.has(LockFlags::HEADQUE) { contention.waiting.head } else { NIL };
         contention.waiting.insert_before(locks, Chain::Resource, at, index);
         let lock = &mut locks[index];
         lock.state = LockState::Waiting;
