@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 
 const NAMES: [&[u8]; 4] = [b"", b"a", b"nm\0", &[b'x'; 65]];
 const SPACES: [&[u8]; 4] = [b"one", b"two", b"", b"a/b"];
-const CLIENTS: u32 = 4;
+const CLIENTS: usize = 4;
 const MEMBER: Member = Member { node: NodeId(1), incarnation: 1 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -31,8 +31,12 @@ struct World {
     now: Instant,
     views: u32,
     joining: Vec<LockspaceId>,
+    /// The present user of each client slot.
+    generations: [u32; CLIENTS],
     locks: Vec<LockId>,
     replies: u32,
+    /// Tells every input and output; set `DLM_FUZZ_SHOW` when replaying a failure.
+    shown: bool,
 }
 
 impl World {
@@ -40,16 +44,30 @@ impl World {
         let mut node = Node::new(MEMBER);
         node.set_limits(Limits { lockspaces: 2, locks_per_client: 12 });
         let (out, joining, locks) = (Outbox::new(), Vec::new(), Vec::new());
-        Self { node, out, now: Instant(1), views: 0, joining, locks, replies: 0 }
+        let shown = std::env::var_os("DLM_FUZZ_SHOW").is_some();
+        Self {
+            node,
+            out,
+            now: Instant(1),
+            views: 0,
+            joining,
+            locks,
+            replies: 0,
+            shown,
+            generations: [1; CLIENTS],
+        }
     }
 
     /// One input; `None` at the end of the stream.
     fn turn(&mut self, choices: &mut Choices<'_>) -> Option<()> {
-        let client = ClientId::new(u32::from(choices.byte()?) % CLIENTS, 1);
+        let who = usize::from(choices.byte()?);
+        let (slot, generation) = (who % CLIENTS, self.generations[who % CLIENTS]);
+        // Now and then somebody speaks who has ended.
+        let client = ClientId::new(slot as u32, generation - u32::from(who >= 250));
         let value = [choices.byte()?; dlm_core::VALUE_BYTES];
         let value = (value[0] % 2 == 0).then_some(&value);
         match choices.below(16)? {
-            0 => self.open(client, choices)?,
+            0 => self.open(ClientId::new(slot as u32, generation), choices)?,
             1..=4 => {
                 let name = NAMES[usize::from(choices.below(4)?)];
                 let call = call(choices)?;
@@ -77,6 +95,8 @@ impl World {
             }
             13 => {
                 let force = choices.byte()?;
+                let client = ClientId::new(slot as u32, generation);
+                self.generations[slot] += 1;
                 match force % 4 {
                     0 => self.request(client, Request::Close),
                     1 => self.feed(Input::ClientGone(client)),
@@ -129,8 +149,14 @@ impl World {
     }
 
     fn feed(&mut self, input: Input<'_>) {
+        if self.shown {
+            eprintln!("{:?} {input:?}", self.now);
+        }
         self.node.step(self.now, input, &mut self.out);
         for output in self.out.drain() {
+            if self.shown {
+                eprintln!("    {output:?}");
+            }
             match output {
                 Output::Reply { result, .. } => {
                     self.replies += 1;
@@ -156,8 +182,8 @@ impl World {
             assert_eq!(self.listed(info.id), info.locks);
         }
         self.join();
-        for slot in 0..CLIENTS {
-            self.feed(Input::ClientGone(ClientId::new(slot, 1)));
+        for (slot, generation) in self.generations.into_iter().enumerate() {
+            self.feed(Input::ClientGone(ClientId::new(slot as u32, generation)));
         }
         self.node.check();
         for info in self.node.lockspaces() {
