@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlm_core::{Errno, LockFlags};
-use dlm_ipc::layout::{CallArgs, NAME_BYTES_MAX, Operation};
+use dlm_ipc::layout::{CallArgs, LostReason, NAME_BYTES_MAX, Operation};
 
 use crate::event::Value;
 use crate::handle::{Handle, OpenArgs};
@@ -310,6 +310,71 @@ pub fn deadlock_cancel(handle: &Handle, lkid: u32, flags: u32) -> Answer {
 pub fn purge(handle: &Handle, node: c_int, pid: c_int) -> Answer {
     handle.purge(node as u32, pid as u32).map(|()| 0).map_err(|error| error.errno())
 }
+
+/// `struct dlmx_status` of `<dlm_ext.h>`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Status {
+    /// Why the handle was lost; 0: it works.
+    pub loss: u32,
+    /// This node.
+    pub nodeid: u32,
+    /// Granted mode, or -1.
+    pub mode: i32,
+    /// The last completion's status; EINPROG: none yet.
+    pub status: i32,
+    /// Its flags.
+    pub flags: u32,
+    /// Operations in progress.
+    pub pending: u32,
+    /// Token of the last grant.
+    pub token: u64,
+    /// Events received and not dispatched.
+    pub events: u64,
+    /// 0.
+    pub spare: [u64; 3],
+}
+
+/// `dlmx_status`: what is known in memory. The second part is the answer: ENOENT for an unknown lock.
+pub fn status(handle: &Handle, lkid: u32) -> (Status, Answer) {
+    let mut state = handle.state.lock();
+    state.look_for_loss();
+    let loss = state.lost().map_or(0, |reason| reason as u32);
+    let events = state.undelivered();
+    let mut status = Status { loss, nodeid: handle.node(), mode: -1, events, ..Status::default() };
+    if lkid == 0 {
+        return (status, Ok(0));
+    }
+    let Some(number) = state.table.find(lkid) else { return (status, Err(Errno::ENOENT.0)) };
+    let slot = state.table.peek(number);
+    status.mode = slot.mode.map_or(-1, i32::from);
+    (status.status, status.flags) = (slot.status, slot.sb_flags.into());
+    (status.pending, status.token) = (slot.pending.max(0) as u32, slot.token);
+    (status, Ok(0))
+}
+
+/// `dlmx_set_loss_callback`.
+pub fn set_loss_callback(handle: &Handle, callback: Option<LossCallback>, arg: *mut c_void) {
+    struct Promised(LossCallback, *mut c_void);
+    // SAFETY: the program gave both to be used on whichever thread dispatches.
+    unsafe impl Send for Promised {}
+    // SAFETY: as above.
+    unsafe impl Sync for Promised {}
+    impl Promised {
+        fn call(&self, reason: LostReason) {
+            // SAFETY: the program gave the callback to be called with this argument.
+            unsafe { (self.0)(self.1, reason as u32) }
+        }
+    }
+    let promised = callback.map(|callback| Promised(callback, arg));
+    handle.set_loss_callback(promised.map(|promised| {
+        let told: crate::state::LossCallback = Arc::new(move |reason| promised.call(reason));
+        told
+    }));
+}
+
+/// The callback of `dlmx_set_loss_callback`; its second argument is an `enum dlmx_loss_reason`.
+pub type LossCallback = unsafe extern "C" fn(*mut c_void, u32);
 
 /// Events of a lock go nowhere from now on: its status block was on a stack.
 pub fn forget_block(handle: &Handle, lkid: u32) {
