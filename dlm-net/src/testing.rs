@@ -51,16 +51,30 @@ impl Drop for TempDir {
 /// # Panics
 /// If it cannot be built.
 pub fn program(package: &str) -> PathBuf {
+    build(package, &["--bin", package]).join(package)
+}
+
+/// The path of an example of a package, built like [`program`].
+///
+/// # Panics
+/// If it cannot be built.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    build(package, &["--example", name]).join("examples").join(name)
+}
+
+/// Builds a target and returns where its profile's results lie.
+fn build(package: &str, target: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("the running test has a path");
     let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let release = profile.file_name().is_some_and(|name| name == "release");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", package]).args(release.then_some("--release"));
+    build.args(["build", "--quiet", "--package", package]).args(target);
+    build.args(release.then_some("--release"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let status = build.status().expect("cargo can be run");
     assert!(status.success(), "building {package} failed");
-    profile.join(package)
+    profile.to_owned()
 }
 
 /// A running daemon, killed at the end.

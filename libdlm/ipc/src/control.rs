@@ -81,7 +81,7 @@ pub enum ControlRequest {
         /// Position.
         from: u64,
     },
-    /// One resource.
+    /// One resource; refused with E2BIG if it has more locks than an answer holds (the table has them).
     Resource {
         /// Lockspace name.
         lockspace: Vec<u8>,
@@ -268,7 +268,8 @@ pub struct NodeRecord {
 /// A part of a lockspace's table.
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
 pub struct TablePage {
-    /// Resources, each whole.
+    /// Resources, each whole; one with more locks than an answer holds goes on, under the same name,
+    /// at the start of the next page.
     pub resources: Vec<ResourceRecord>,
     /// Where to go on; `None` at the end.
     pub next: Option<u64>,
