@@ -23,22 +23,9 @@ pub(crate) struct Delivery {
 
 #[derive(Clone, Copy)]
 pub(crate) enum What {
-    Completion {
-        status: i32,
-        sb_flags: u8,
-        granted: Option<u8>,
-        value: Option<Value>,
-        token: u64,
-    },
-    /// With the values of the completion before it.
-    Blocking {
-        mode: Mode,
-        status: i32,
-        sb_flags: u8,
-    },
-    Refused {
-        errno: i32,
-    },
+    Completion { status: i32, sb_flags: u8, granted: Option<u8>, value: Option<Value>, token: u64 },
+    Blocking { mode: Mode },
+    Refused { errno: i32 },
 }
 
 impl Delivery {
@@ -79,7 +66,7 @@ impl Delivery {
                 let flags = SbFlags(sb_flags);
                 LockEvent::Completed(Completion { lock, status, flags, granted, value, token })
             }
-            What::Blocking { mode, .. } => LockEvent::Blocking { lock, mode },
+            What::Blocking { mode } => LockEvent::Blocking { lock, mode },
             What::Refused { errno } => {
                 LockEvent::Refused { lock, error: Error::Refused(dlm_core::Errno(errno)) }
             }
@@ -104,9 +91,11 @@ impl Delivery {
                 }
                 (to.ast, to.ast_arg)
             }
-            What::Blocking { status, sb_flags, .. } => {
-                // SAFETY: as above. The original does the same for blocking callbacks.
-                unsafe { write_lksb(to.lksb, status, self.lkid, sb_flags) };
+            What::Blocking { .. } => {
+                // The original writes the block for blocking callbacks too, and from Linux 6.12 on with
+                // status and flags 0, whatever the completion before said (libdlm-abi.md 2.1).
+                // SAFETY: as above.
+                unsafe { write_lksb(to.lksb, 0, self.lkid, 0) };
                 (to.bast, to.bast_arg)
             }
             What::Refused { .. } => return,

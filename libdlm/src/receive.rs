@@ -271,7 +271,7 @@ impl State {
                 if slot.completed > queued.number && held.compatible(wanted) {
                     return None;
                 }
-                What::Blocking { mode: wanted, status: slot.status, sb_flags: slot.sb_flags }
+                What::Blocking { mode: wanted }
             }
             Notice::Refused { errno, .. } => {
                 if slot.id == 0 {
