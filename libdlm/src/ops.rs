@@ -105,7 +105,7 @@ impl Handle {
                 }
                 let slot = state.table.slot(number);
                 if adopts {
-                    slot.mode = Some(mode);
+                    slot.mode = Some(mode); // No completion will tell it.
                 } else {
                     slot.pending += 1;
                 }
