@@ -9,7 +9,7 @@ use std::io;
 use dlm_core::{ClientId, Errno, Input, LockspaceInfo};
 use dlm_ipc::control::{
     ConfigRecord, ControlMessage, ControlReply, ControlRequest, LockRecord, LogPage,
-    ResourceRecord, TablePage,
+    ResourceRecord, SPACES_PER_ANSWER, TablePage,
 };
 
 use super::config::table::Key;
@@ -76,11 +76,8 @@ impl Reactor {
 
     fn answer(&mut self, id: ClientId, request: &ControlRequest) -> Answer {
         match request {
-            ControlRequest::Lockspaces => {
-                let all = self.node.lockspaces();
-                let records = all.iter().map(|info| self.space_record(info)).collect();
-                Ok(ControlReply::Lockspaces(records))
-            }
+            ControlRequest::Lockspaces => Ok(self.spaces_after(b"")),
+            ControlRequest::LockspacesAfter { name } => Ok(self.spaces_after(name)),
             ControlRequest::Status => Ok(ControlReply::Status(self.status_record())),
             ControlRequest::Table { lockspace, from } => self.table(id, lockspace, *from),
             ControlRequest::Resource { lockspace, name } => self.resource(id, lockspace, name),
@@ -109,6 +106,13 @@ impl Reactor {
                 Err(refusal(Errno(libc::EOPNOTSUPP), sentence))
             }
         }
+    }
+
+    fn spaces_after(&self, name: &[u8]) -> ControlReply {
+        let all = self.node.lockspaces();
+        let after = all.iter().filter(|info| info.name.as_slice() > name);
+        let records = after.take(SPACES_PER_ANSWER).map(|info| self.space_record(info));
+        ControlReply::Lockspaces(records.collect())
     }
 
     fn administrator(&self, id: ClientId, what: &str) -> Result<(), (Errno, String)> {

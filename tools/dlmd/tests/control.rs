@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 
 use common::{Client, Control, EX, Holder, NL, PERSISTENT, PR, daemon, hello, lock, wait_until};
-use dlm_ipc::control::{ControlReply, ControlRequest, ResourceRecord};
+use dlm_ipc::control::{ControlReply, ControlRequest, ResourceRecord, SPACES_PER_ANSWER};
 use dlm_ipc::hello::Hello;
 use dlm_net::testing::DaemonProcess;
 
@@ -54,6 +54,25 @@ fn lockspaces_are_listed_with_their_facts() {
     assert!(status.nodes[0].member && status.nodes[0].node == 7);
 }
 
+#[test]
+fn many_lockspaces_are_told_in_several_answers() {
+    let daemon = daemon(&[]);
+    let mut names: Vec<_> = (0..300).map(|number| format!("space-{number}")).collect();
+    let clients: Vec<_> = names.iter().map(|name| Client::create(&daemon, name)).collect();
+    let control = Control::connect(daemon.socket());
+    let (mut told, mut request) = (Vec::new(), ControlRequest::Lockspaces);
+    loop {
+        let ControlReply::Lockspaces(page) = control.ask(&request) else { panic!("a listing") };
+        told.extend(page.iter().map(|space| String::from_utf8(space.name.clone()).expect("plain")));
+        let Some(last) = page.last().filter(|_| page.len() == SPACES_PER_ANSWER) else { break };
+        request = ControlRequest::LockspacesAfter { name: last.name.clone() };
+    }
+    names.sort();
+    assert_eq!(told, names);
+    drop(clients);
+}
+
+/// BL-020.
 #[test]
 fn a_table_is_complete_while_others_create_and_drop() {
     let daemon = daemon(&[]);
@@ -138,6 +157,7 @@ fn unknown_lockspaces_and_unused_names_say_so() {
     }
 }
 
+/// BL-013.
 #[test]
 fn orphans_of_one_pid_are_purged_and_others_stay() {
     let daemon = daemon(&[]);
@@ -268,6 +288,7 @@ fn as_nobody(daemon: &DaemonProcess, lockspace: &str) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// BL-122.
 #[test]
 fn strangers_may_neither_create_nor_open_what_is_not_theirs() {
     let daemon = daemon(&[]);

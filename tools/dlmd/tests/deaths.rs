@@ -8,6 +8,7 @@ use common::{Client, Control, EX, Holder, PR, daemon, lock, process_state, signa
 use dlm_ipc::control::{ControlReply, ControlRequest};
 use dlm_ipc::layout::Notice;
 
+/// BL-102.
 #[test]
 fn a_killed_clients_locks_go_to_the_waiter() {
     let daemon = daemon(&[]);
@@ -21,6 +22,7 @@ fn a_killed_clients_locks_go_to_the_waiter() {
     assert_eq!((control.counter("locks"), control.counter("clients")), (1, 1));
 }
 
+/// D19.
 #[test]
 fn a_child_that_shares_the_connection_keeps_nothing_alive() {
     let daemon = daemon(&[]);
@@ -31,6 +33,7 @@ fn a_child_that_shares_the_connection_keeps_nothing_alive() {
     waiter.completes(wanted, 0);
 }
 
+/// BL-090, BL-126.
 #[test]
 fn a_client_that_exits_with_requests_under_way_leaves_nothing() {
     let daemon = daemon(&[]);
@@ -49,6 +52,7 @@ fn a_client_that_exits_with_requests_under_way_leaves_nothing() {
     assert_eq!((control.counter("locks"), control.counter("timers")), (0, 0));
 }
 
+/// BL-112.
 #[test]
 fn a_stopped_client_stalls_nobody_and_goes_on_later() {
     let daemon = daemon(&[]);
@@ -73,6 +77,7 @@ fn a_stopped_client_stalls_nobody_and_goes_on_later() {
     other.completes(wanted, 0);
 }
 
+/// BL-011.
 #[test]
 fn a_client_that_never_reads_its_events_stalls_nobody_and_loses_none() {
     let daemon = daemon(&[]);
@@ -96,6 +101,7 @@ fn a_client_that_never_reads_its_events_stalls_nobody_and_loses_none() {
     other.completes(wanted, 0);
 }
 
+/// BL-099.
 #[test]
 fn a_killed_daemon_is_a_hang_up() {
     let mut daemon = daemon(&[]);
@@ -104,4 +110,60 @@ fn a_killed_daemon_is_a_hang_up() {
     daemon.kill();
     assert_eq!(client.hear(), None);
     assert_eq!(client.side.page.lost(), None, "nobody was there to say it");
+}
+
+/// G17: nothing wakes an idle daemon, however much is held.
+#[test]
+fn an_idle_daemon_sleeps() {
+    let daemon = daemon(&[]);
+    let mut clients: Vec<_> = (0..20).map(|_| Client::create(&daemon, "web")).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.lock(&number.to_ne_bytes(), EX, 0);
+    }
+    let waits = clients[1].call(&lock(&0usize.to_ne_bytes(), EX, 0)).expect("accepted");
+    let wakes = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.expect("a line").trim().parse::<u64>().expect("a number")
+    };
+    wait_until("it is asleep", || process_state(daemon.pid()) == 'S');
+    let before = wakes();
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(wakes(), before, "woken without a reason");
+    assert!(waits > 0);
+}
+
+/// BL-089: descriptors and locks of clients that came and went are as at the start.
+#[test]
+fn clients_that_come_and_go_leave_nothing() {
+    let daemon = daemon(&[]);
+    let control = Control::connect(daemon.socket());
+    let _keeper = Client::create(&daemon, "web");
+    let before = control.counter("descriptors");
+    for round in 0..300 {
+        let mut client = Client::open(&daemon, "web");
+        for number in 0..10u8 {
+            client.lock(&[number, (round % 7) as u8], PR, 0);
+        }
+        if round % 2 == 0 {
+            client.close();
+        }
+    }
+    control.await_counter("clients", 1);
+    assert_eq!((control.counter("locks"), control.counter("descriptors")), (0, before));
+}
+
+/// BL-056: parallel creations all succeed.
+#[test]
+fn parallel_creations_all_get_a_handle() {
+    let daemon = daemon(&[]);
+    let create = |_| Holder::start(&daemon, "web", &[]);
+    let holders: Vec<_> = (0..20).map(create).collect();
+    let holders: Vec<_> = holders.into_iter().map(Holder::when_holding).collect();
+    let control = Control::connect(daemon.socket());
+    let ControlReply::Lockspaces(all) = control.ask(&ControlRequest::Lockspaces) else {
+        panic!("a listing")
+    };
+    assert_eq!((all[0].create_count, all[0].handles as usize), (20, holders.len()));
 }

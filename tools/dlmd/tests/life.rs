@@ -112,6 +112,7 @@ fn a_second_daemon_is_refused_and_the_first_one_serves_on() {
     client.lock(b"x", EX, 0);
 }
 
+/// BL-055, BL-059.
 #[test]
 fn what_a_killed_daemon_left_needs_no_hand() {
     let mut first = daemon(&["--nodeid=3"]);
@@ -226,10 +227,41 @@ fn standard_input_ends_a_daemon_that_was_told_so() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the program runs");
-    wait_until("it serves", || socket.exists());
+    wait_until("it serves", || dlm_ipc::socket::Connection::connect(&socket).is_ok());
     let _client = Client::connect(&socket, &hello("web", true));
     drop(child.stdin.take());
     assert_eq!(child.wait().expect("ours").code(), Some(0));
+}
+
+#[test]
+fn the_journal_gets_levels_in_front() {
+    let dir = TempDir::new("journal");
+    let mut child = Command::new(DLMD)
+        .args(["--override-kernel-dlm", "--until-stdin-closes", "--socket"])
+        .arg(dir.path().join("dlmd.sock"))
+        .env("JOURNAL_STREAM", "8:1")
+        .env_remove("NOTIFY_SOCKET")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    wait_until("it serves", || dir.path().join("dlmd.sock").exists());
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("ours");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.starts_with("<6>dlmd ") && text.ends_with("<6>ended\n"), "{text}");
+}
+
+#[test]
+fn the_variable_names_the_socket_and_the_option_beats_it() {
+    let check = |options: &[&str]| {
+        let mut command = Command::new(DLMD);
+        command.args(["--check-config", "--config", "/dev/null"]).args(options);
+        told(&command.env("DLM_SOCKET", "/v/dlmd.sock").output().expect("the program runs"))
+    };
+    let good = |path: &str| (Some(0), format!("/dev/null: good; the socket is {path}\n"));
+    assert_eq!(check(&[]), good("/v/dlmd.sock"));
+    assert_eq!(check(&["--socket=/o/dlmd.sock"]), good("/o/dlmd.sock"));
 }
 
 /// Starts a daemon that goes to the background, and returns how the start went.
@@ -247,6 +279,7 @@ fn end(dir: &Path) {
     wait_until("it ends", || !dir.join("dlmd.sock").exists());
 }
 
+/// BL-053.
 #[test]
 fn daemonize_returns_once_it_serves_and_leaves_the_session() {
     let dir = TempDir::new("background");

@@ -46,6 +46,7 @@ fn lockspaces_max_and_client_locks_max_are_refused_with_enomem() {
     assert!(third().is_ok());
 }
 
+/// BL-105, BL-106.
 #[test]
 fn names_have_1_to_64_bytes_for_lockspaces_and_0_to_64_for_resources() {
     let daemon = daemon(&[]);

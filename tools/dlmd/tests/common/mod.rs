@@ -291,7 +291,8 @@ impl Holder {
         Self { child: command.spawn().expect("examples are built with the tests") }.when_holding()
     }
 
-    fn when_holding(self) -> Self {
+    /// Waits until it holds all its locks.
+    pub fn when_holding(self) -> Self {
         let mut holder = self;
         let mut word = [0; 5];
         let output = holder.child.stdout.as_mut().expect("piped");
