@@ -112,6 +112,9 @@ impl DaemonProcess {
         let notify_path = dir.path().join("notify.sock");
         let _ = std::fs::remove_file(&notify_path);
         let notify = UnixDatagram::bind(&notify_path).expect("the directory is writable");
+        // A daemon of another user must be able to say that it serves.
+        let all: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&notify_path, all).expect("the socket is ours");
         notify.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout can be set");
         let config = dir.path().join("dlm.conf");
         let mut open = std::fs::File::options();

@@ -325,6 +325,40 @@ fn under_the_originals_name_it_daemonizes() {
     end(dir.path());
 }
 
+/// A program that runs the daemon as nobody, in a directory that nobody owns.
+fn as_nobody(dir: &TempDir) -> Option<std::path::PathBuf> {
+    let probe = ["--reuid=65534", "--regid=65534", "--clear-groups", DLMD, "--version"];
+    let good = Command::new("setpriv").args(probe).output().is_ok_and(|o| o.status.success());
+    if !good || std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).is_err() {
+        return None;
+    }
+    let program = dir.path().join("dlmd-as-nobody");
+    let command = "exec setpriv --reuid=65534 --regid=65534 --clear-groups";
+    std::fs::write(&program, format!("#!/bin/sh\n{command} '{DLMD}' \"$@\"\n")).expect("ours");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("ours");
+    Some(program)
+}
+
+#[test]
+fn it_needs_no_privilege() {
+    let dir = TempDir::new("nobody");
+    let Some(program) = as_nobody(&dir) else {
+        println!("skipped: this user cannot start a process of another user");
+        return;
+    };
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).expect("ours");
+    let mut daemon = DaemonProcess::start_in(dir, &program, &[]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
+    assert!(status.expect("it runs").contains("Uid:\t65534\t65534"));
+    let mut client = Client::create(&daemon, "web"); // root passes
+    let held = client.lock(b"x", EX, 0);
+    client.unlock(held);
+    assert_eq!(client.release(false), 0);
+    assert!(daemon.dir().join("state").exists());
+    signal(daemon.pid(), "TERM");
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+}
+
 #[test]
 fn the_sockets_mode_is_the_configured_one() {
     let daemon = daemon(&["--socket_mode=0640"]);
