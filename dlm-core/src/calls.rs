@@ -2,6 +2,7 @@
 
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
+use crate::seeded::bug;
 use crate::{
     Call, ClientId, Convert, Errno, LockCall, LockFlags, LockId, LockState, Mode, NodeId, SbFlags,
     Status, Unlock, VALUE_BYTES, Value,
@@ -69,12 +70,13 @@ impl LockTable {
             return Err(Errno::EBUSY);
         }
         let granted = lock.granted.expect("a lock on the granted queue has a mode");
-        if flags.has(LockFlags::QUECVT) && !granted.quecvt_allows(mode) {
+        if flags.has(LockFlags::QUECVT) && !granted.quecvt_allows(mode) && !bug("quecvt-unchecked")
+        {
             return Err(Errno::EINVAL);
         }
         self.change_granted(index, |lock| lock.requested = Some(mode));
         let lock = &mut self.locks[index];
-        lock.flags = flags;
+        lock.flags = if bug("flags-pile-up") { lock.flags.with(flags) } else { flags };
         lock.sb_flags = SbFlags(0);
         Ok((LockId(0), Pending::Convert(index)))
     }
@@ -95,7 +97,8 @@ impl LockTable {
         if flags.has(LockFlags::VALBLK) {
             take_value(lock, *value);
         }
-        if flags.has(LockFlags::CANCEL) && lock.state == LockState::Granted {
+        let idle = lock.state == LockState::Granted && !bug("idle-cancel-sticks");
+        if flags.has(LockFlags::CANCEL) && idle {
             return Ok((LockId(0), Pending::Nothing)); // nothing to cancel, so no flag stays
         }
         lock.flags = lock.flags.with(*flags);
@@ -134,7 +137,9 @@ impl LockTable {
             Pending::Unlock(index) => self.unlock(cx, index),
             Pending::Cancel(index) if self.locks[index].state == LockState::Granted => {}
             Pending::Cancel(index) => {
-                let deadlock = core::mem::take(&mut self.locks[index].deadlock_cancel);
+                let lock = &mut self.locks[index];
+                let deadlock = lock.deadlock_cancel;
+                lock.deadlock_cancel = deadlock && bug("deadlock-mark-stays");
                 let status = if deadlock { Status::Deadlock } else { Status::Cancelled };
                 self.cancel(cx, index, status);
             }
@@ -196,7 +201,10 @@ impl LockTable {
 
     fn force_unlock(&mut self, cx: &mut Context<'_>, index: u32) {
         let lock = &mut self.locks[index];
-        lock.flags = lock.flags.with(LockFlags::FORCEUNLOCK).with(LockFlags::IVVALBLK);
+        lock.flags = lock.flags.with(LockFlags::FORCEUNLOCK);
+        if !bug("death-leaves-block-valid") {
+            lock.flags = lock.flags.with(LockFlags::IVVALBLK);
+        }
         self.unlock(cx, index);
     }
 
@@ -222,7 +230,8 @@ impl LockTable {
         let mut found = Err(Errno::ENOENT);
         for index in self.resources[resource].granted.iter(&self.locks, Chain::Resource) {
             let lock = &self.locks[index];
-            if lock.owner == Owner::Orphan && lock.granted == Some(mode) {
+            let fits = lock.granted == Some(mode) || bug("any-mode-adopted");
+            if lock.owner == Owner::Orphan && fits {
                 found = Ok(index); // the last one seen was granted first
             } else if lock.owner == Owner::Orphan && found.is_err() {
                 found = Err(Errno::EAGAIN);
@@ -251,7 +260,7 @@ impl LockTable {
     /// The lock of an id, if it is this client's (D1, D2).
     fn owned_lock(&self, client: ClientId, id: LockId) -> Result<u32, Errno> {
         let index = self.find_lock(id).ok_or(Errno::ENOENT)?;
-        match self.locks[index].owner == Owner::Client(client) {
+        match self.locks[index].owner == Owner::Client(client) || bug("strangers-may-unlock") {
             true => Ok(index),
             false => Err(Errno::EPERM),
         }

@@ -3,6 +3,7 @@
 use crate::blocking::{self, Want};
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
+use crate::seeded::bug;
 use crate::slab::NIL;
 use crate::timer::Timer;
 use crate::value::value_for_completion;
@@ -15,7 +16,7 @@ impl LockTable {
         self.report(cx, index, status, granted);
         let lock = &self.locks[index];
         if let Some(contention) = &mut self.resources[lock.resource].contention {
-            contention.retell |= lock.may_be_told_again();
+            contention.retell |= lock.may_be_told_again() && !bug("retell-forgotten");
         }
     }
 
@@ -154,7 +155,7 @@ impl LockTable {
     }
 
     fn disarm_limit(&mut self, cx: &mut Context<'_>, index: u32) {
-        let rare = self.locks[index].rare.as_mut();
+        let rare = self.locks[index].rare.as_mut().filter(|_| !bug("limit-outlives-operation"));
         if let Some(at) = rare.and_then(|rare| rare.limit.take()) {
             cx.timers.disarm(at, cx.space, Timer::Limit(index));
         }

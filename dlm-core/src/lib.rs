@@ -49,6 +49,7 @@ mod name;
 mod node;
 mod pass;
 mod resource;
+mod seeded;
 mod slab;
 mod status;
 mod table;

@@ -1,5 +1,6 @@
 //! One lock: who owns it, where it stands, what it remembers.
 
+use crate::seeded::bug;
 use crate::slab::{NIL, Slab};
 use crate::{ClientId, Instant, LockFlags, LockId, LockState, Mode, SbFlags, Token, Value};
 
@@ -149,7 +150,7 @@ pub(crate) fn lock_id(index: u32, generation: u16) -> LockId {
 #[inline]
 pub(crate) fn find(locks: &Slab<Lock>, id: LockId) -> Option<u32> {
     let index = id.0 & ((1 << INDEX_BITS) - 1);
-    locks.get(index).filter(|lock| lock.id == id).map(|_| index)
+    locks.get(index).filter(|lock| lock.id == id || bug("stale-ids-live")).map(|_| index)
 }
 
 impl Queue {

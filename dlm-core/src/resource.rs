@@ -6,6 +6,7 @@
 
 use crate::lock::{Chain, Lock, Queue};
 use crate::name::Name;
+use crate::seeded::bug;
 use crate::slab::{NIL, Slab};
 use crate::table::Chained;
 use crate::{LockFlags, LockState, Mode, Value};
@@ -106,6 +107,7 @@ impl Resource {
     #[inline]
     pub(crate) fn conflicts(&self, own: Option<Mode>, mode: Mode) -> bool {
         let mut held = mode_set(&self.held);
+        let own = own.filter(|_| !bug("own-mode-conflicts"));
         if let Some(own) = own.filter(|own| self.held[*own as usize] == 1) {
             held &= !(1 << own as u8);
         }
@@ -139,7 +141,7 @@ impl Resource {
     /// failed conversion left with the same or a stronger requested mode (3.5).
     pub(crate) fn join_granted(&mut self, locks: &mut Slab<Lock>, index: u32) {
         let mode = locks[index].granted.expect("a lock on the granted queue has a mode");
-        let mut at = self.granted.head;
+        let mut at = if bug("grants-at-tail") { NIL } else { self.granted.head };
         if self.stale > 0 {
             while at != NIL && locks[at].requested.is_some_and(|stale| stale >= mode) {
                 at = locks[at].next(Chain::Resource);
@@ -167,7 +169,8 @@ impl Resource {
     pub(crate) fn join_converting(&mut self, locks: &mut Slab<Lock>, index: u32) {
         self.contend(locks);
         let contention = self.contention.as_mut().expect("made above");
-        let at = if locks[index].flags.has(LockFlags::HEADQUE) {
+        let headque = locks[index].flags.has(LockFlags::HEADQUE);
+        let at = if headque && !bug("headque-converts-at-tail") {
             contention.converting.head
         } else {
             NIL
@@ -192,8 +195,9 @@ impl Resource {
     pub(crate) fn join_waiting(&mut self, locks: &mut Slab<Lock>, index: u32) {
         self.contend(locks);
         let contention = self.contention.as_mut().expect("made above");
+        let headque = locks[index].flags.has(LockFlags::HEADQUE);
         let at =
-            if locks[index].flags.has(LockFlags::HEADQUE) { contention.waiting.head } else { NIL };
+            if headque && !bug("headque-waits-at-tail") { contention.waiting.head } else { NIL };
         contention.waiting.insert_before(locks, Chain::Resource, at, index);
         let lock = &mut locks[index];
         lock.state = LockState::Waiting;

@@ -1,5 +1,5 @@
-//! A daemon without processes: it feeds inputs, keeps the clock, answers `Join` and sorts what comes
-//! out, as a real driver would.
+//! A daemon without processes: it feeds inputs, keeps the clock, answers `Join` and sorts what
+//! comes out, as a real driver would.
 
 use dlm_core::{
     Blocking, ClientId, Completion, Errno, Input, Instant, LockId, LockspaceId, Member, Node,

@@ -143,7 +143,8 @@ impl Duel {
         }
         let (engine, model) = (engine.join("\n  "), model.join("\n  "));
         Err(format!(
-            "{}tables differ\nengine ({timers} timers)\n  {engine}\nmodel ({limits} timers)\n  {model}\n",
+            "{}tables differ\nengine ({timers} timers)\n  {engine}\n\
+             model ({limits} timers)\n  {model}\n",
             self.transcript
         ))
     }
@@ -206,14 +207,12 @@ impl Duel {
         let happened = self.world.ask(self.clients[client], Request::Lock(request));
         let id = happened.reply(self.clients[client]).ok();
         let choice = id.and_then(|id| self.ids.iter().rposition(|known| *known == id));
-        let reply = fit.and_then(|fit| match choice.filter(|lock| fit.contains(lock)) {
-            Some(lock) => {
-                let (flags, basts) = (wish.flags.0, !wish.nobast);
-                self.model.adopt(lock, client, pid(client), flags, basts);
+        let chosen = |fit: Vec<usize>| choice.filter(|lock| fit.contains(lock));
+        let reply = fit.map(|fit| {
+            if let Some(lock) = chosen(fit) {
+                self.model.adopt(lock, client, pid(client), wish.flags.0, !wish.nobast);
                 self.owners[lock] = client;
-                Ok(())
             }
-            None => Ok(()),
         });
         let theirs = self.model_outcome(reply);
         Ok((self.engine_outcome(&happened), theirs))

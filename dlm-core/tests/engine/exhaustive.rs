@@ -1,8 +1,8 @@
-//! Every small queue: all sequences of a few locks, modes and flags, plus one operation, on the engine
-//! and on the model. What random sequences hit by luck is here hit for certain.
+//! Every small queue: all sequences of a few locks, modes and flags, plus one operation, on the
+//! engine and on the model. What random sequences hit by luck is here hit for certain.
 //!
-//! `Choices` makes all sequences of decisions one after the other, as a plain program that asks for the
-//! next number; the program runs once per sequence until there is no further one.
+//! `Choices` makes all sequences of decisions one after the other: a plain program asks it for the
+//! next number, and runs once per sequence until there is no further one.
 
 use dlm_core::{LockFlags, Mode};
 

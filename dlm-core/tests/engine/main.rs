@@ -5,7 +5,7 @@
 //!
 //! | module | what it shows |
 //! |---|---|
-//! | `tables` | the rows of semantics.md section 14, and our deviations, as text files in `tests/tables` |
+//! | `tables` | the rows of semantics.md section 14 and our deviations, as text files (`tests/tables`) |
 //! | `replay` | the one-node conformance scenarios against the recorded answers of the kernel |
 //! | `random`, `exhaustive` | engine and naive model (`tests/model`) answer alike |
 //! | `laws` | what must hold after any sequence: exclusion, one end per operation, no leak |

@@ -18,10 +18,12 @@
 //! | `open`, `close`, `die` | the client's handle; clients open by themselves at first use |
 //! | `purge NODE PID`, `admin-purge PID` | PID: a number, a client's name, or `self` |
 //! | `wait N` | N milliseconds go by |
-//! | `queues`, `value`, `locks`, `names`, `orphans`, `timers` | looks at the table: granted / converting / waiting |
+//! | `queues`, `value` | granted / converting / waiting; value block, number, validity |
+//! | `locks`, `names`, `orphans`, `timers` | how many there are |
 //!
 //! Options: `on NAME` (`r` if left out), `"text"` (value block), `nobast`, `limit=CS`, `xid=N`,
-//! `id=N` (this lock id instead of the lock's own). Text: `\xHH`, `c*N` for N times c, `-` for empty.
+//! `id=N` (this lock id instead of the lock's own). Text: `\xHH`, `c*N` for N times c, `-` for
+//! nothing.
 
 use dlm_core::{LockFlags, Mode, Status, VALUE_BYTES, Value};
 
@@ -145,10 +147,10 @@ pub(crate) fn parse_text(text: &str) -> Vec<u8> {
         return Vec::new();
     }
     let bytes = text.as_bytes();
-    if let [byte, b'*', ..] = bytes {
-        if let Ok(times) = text[2..].parse() {
-            return vec![*byte; times];
-        }
+    if let [byte, b'*', ..] = bytes
+        && let Ok(times) = text[2..].parse()
+    {
+        return vec![*byte; times];
     }
     let mut out = Vec::new();
     let mut at = 0;

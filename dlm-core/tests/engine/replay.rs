@@ -1,5 +1,6 @@
-//! The one-node conformance scenarios, played against the engine instead of a daemon and a C library,
-//! and compared with what the kernel answered (tests/conformance/README.md: format, comparison).
+//! The one-node conformance scenarios, played against the engine instead of a daemon and a C
+//! library, and compared with what the kernel answered (tests/conformance/README.md: format,
+//! comparison).
 //!
 //! `library.rs` does what the C library does with a call and with a callback: status block, value
 //! buffer, and the checks it makes before the daemon is asked.

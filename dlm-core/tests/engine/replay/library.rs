@@ -350,7 +350,8 @@ impl Process {
         (happened, vec![line])
     }
 
-    /// A `_wait` call: the helper thread runs every callback; the call's own completion prints nothing.
+    /// A `_wait` call: the helper thread runs every callback; the call's own completion prints
+    /// nothing.
     fn wait_call(&mut self, at: usize, accepted: bool, mut happened: Happened) -> Happened {
         assert!(self.sync, "only processes with a helper thread wait here");
         self.lockers[at].waiting = accepted;
