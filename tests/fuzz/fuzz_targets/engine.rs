@@ -3,9 +3,9 @@
 #![no_main]
 
 use dlm_core::{
-    Access, Call, ClientId, Convert, Create, Input, Instant, Limits, LockCall, LockFlags, LockId,
-    LockspaceId, Member, Node, NodeId, Open, Outbox, Output, Reason, Request, SpaceFlags, Unlock,
-    View, ViewId,
+    Access, Call, ClientId, Convert, Create, Errno, Input, Instant, Limits, LockCall, LockFlags,
+    LockId, LockspaceId, Member, Node, NodeId, Open, Outbox, Output, Reason, Request, SpaceFlags,
+    Unlock, View, ViewId,
 };
 use dlm_fuzz::Choices;
 use libfuzzer_sys::fuzz_target;
@@ -35,6 +35,8 @@ struct World {
     generations: [u32; CLIENTS],
     locks: Vec<LockId>,
     replies: u32,
+    /// The latest reply.
+    last: Option<Result<LockId, Errno>>,
     /// Tells every input and output; set `DLM_FUZZ_SHOW` when replaying a failure.
     shown: bool,
 }
@@ -55,6 +57,7 @@ impl World {
             replies: 0,
             shown,
             generations: [1; CLIENTS],
+            last: None,
         }
     }
 
@@ -96,11 +99,15 @@ impl World {
             13 => {
                 let force = choices.byte()?;
                 let client = ClientId::new(slot as u32, generation);
-                self.generations[slot] += 1;
+                self.last = None;
                 match force % 4 {
                     0 => self.request(client, Request::Close),
                     1 => self.feed(Input::ClientGone(client)),
                     _ => self.request(client, Request::Release { force: force % 4 == 3 }),
+                }
+                // Who was not open has not ended either.
+                if self.last != Some(Err(Errno::EBADF)) {
+                    self.generations[slot] += 1;
                 }
             }
             14 => self.join(),
@@ -160,6 +167,7 @@ impl World {
             match output {
                 Output::Reply { result, .. } => {
                     self.replies += 1;
+                    self.last = Some(result);
                     if let Ok(lock) = result
                         && lock != LockId(0)
                         && self.locks.len() < 64
