@@ -1,6 +1,9 @@
 //! Ceilings at N and N + 1, and lengths of names.
 
-use dlm_core::{Call, ClientId, Errno, Limits, LockCall, LockFlags, LockId, Mode, Request, Unlock};
+use dlm_core::{
+    Call, ClientId, Errno, Input, Instant, Limits, LockCall, LockFlags, LockId, LockspaceId, Mode,
+    Request, Unlock, View, ViewId,
+};
 
 use crate::driver::World;
 
@@ -28,6 +31,54 @@ fn a_client_may_own_so_many_locks_and_no_more() {
     let lockspace = world.node.find_lockspace(b"limits").expect("it is open");
     let info = world.node.lockspace(lockspace).expect("it is open");
     assert_eq!(info.locks, u64::from(LOCKS_MAX) + 1);
+}
+
+#[test]
+fn an_adoption_needs_room_as_a_request_does() {
+    let mut world = World::new();
+    world.node.set_limits(Limits { locks_per_client: 1, ..Limits::default() });
+    let (dying, heir) = (world.open("limits", 1), world.open("limits", 2));
+    let (mode, flags) = (Mode::EX as u8, LockFlags::PERSISTENT);
+    let request = LockCall { call: Call { mode, flags, ..Call::default() }, name: b"r" };
+    let orphan = world.ask(dying, Request::Lock(request)).reply(dying).expect("granted");
+    world.feed(Input::ClientGone(dying));
+    let own = ask_lock(&mut world, heir, b"own").expect("below the limit");
+    let flags = LockFlags::ORPHAN;
+    let adoption = LockCall { call: Call { mode, flags, ..Call::default() }, name: b"r" };
+    let refused = world.ask(heir, Request::Lock(adoption)).reply(heir);
+    assert_eq!(refused, Err(Errno::ENOMEM));
+    let unlock = Unlock { lock: own, flags: LockFlags(0), user: None, value: None };
+    assert!(world.ask(heir, Request::Unlock(unlock)).reply(heir).is_ok());
+    assert_eq!(world.ask(heir, Request::Lock(adoption)).reply(heir), Ok(orphan));
+}
+
+#[test]
+fn odd_inputs_and_numbers_do_nothing() {
+    let mut world = World::new();
+    let (stranger, nowhere) = (ClientId::new(77, 1), LockspaceId(77));
+    let view = View { id: ViewId(9), members: vec![world.node.member()], unsafe_members: vec![] };
+    for input in [
+        Input::Tick,
+        Input::ClientGone(stranger),
+        Input::View(nowhere, view),
+        Input::PurgeOrphans(nowhere, 0),
+    ] {
+        let happened = world.feed(input);
+        assert!(happened.replies.is_empty() && happened.events.is_empty(), "{happened:?}");
+    }
+    // A limit beyond the end of time, and a clock that goes backwards.
+    let client = world.open("limits", 1);
+    let exclusive = Call { mode: Mode::EX as u8, ..Call::default() };
+    let holder = LockCall { call: exclusive, name: b"r" };
+    let holder = world.ask(client, Request::Lock(holder)).reply(client).expect("granted");
+    let call = Call { flags: LockFlags::TIMEOUT, timeout_cs: u64::MAX, ..exclusive };
+    let waiter = world.ask(client, Request::Lock(LockCall { call, name: b"r" }));
+    assert!(waiter.reply(client).is_ok());
+    assert!(world.wait_ms(1_000_000_000).events.is_empty());
+    world.now = Instant(0);
+    let unlock = Unlock { lock: holder, flags: LockFlags(0), user: None, value: None };
+    let happened = world.ask(client, Request::Unlock(unlock));
+    assert_eq!(happened.completions().len(), 2, "unlocked, and the waiter granted");
 }
 
 /// Requests that fail at once give their place back (BL-076).

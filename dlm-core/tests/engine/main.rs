@@ -9,7 +9,7 @@
 //! | `replay` | the one-node conformance scenarios against the recorded answers of the kernel |
 //! | `random`, `exhaustive` | engine and naive model (`tests/model`) answer alike |
 //! | `laws` | what must hold after any sequence: exclusion, one end per operation, no leak |
-//! | `spaces`, `limits`, `ids` | lockspace life cycle, ceilings, lock ids |
+//! | `spaces`, `limits`, `ids`, `listing` | lockspace life cycle, ceilings, lock ids, listings |
 
 #[path = "../model/mod.rs"]
 mod model;
@@ -21,6 +21,7 @@ mod ids;
 mod invariants;
 mod laws;
 mod limits;
+mod listing;
 mod notation;
 mod operation;
 mod random;

@@ -107,7 +107,9 @@ fn operation() -> impl Strategy<Value = Operation> {
     let whom = proptest::option::of(0..CLIENTS);
     let purge = (proptest::option::of(0..CLIENTS), whom)
         .prop_map(|(by, of)| Operation::PurgeOrphans { by, of });
-    let wait = prop_oneof![0..40u64].prop_map(|ms| Operation::Wait { ms });
+    // Now and then long enough for marks of unused names to be forgotten.
+    let wait = prop_oneof![9 => 0..40u64, 1 => Just(10_000u64)];
+    let wait = wait.prop_map(|ms| Operation::Wait { ms });
     prop_oneof![
         30 => lock,
         34 => convert,
