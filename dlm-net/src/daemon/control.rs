@@ -56,7 +56,7 @@ impl Reactor {
         let request = match ControlRequest::from_bytes(message) {
             Ok(request) => request,
             Err(bad) => {
-                tracing::warn!(pid = self.pid(id), "control conversation ended: {bad}");
+                self.tell_fault(id, "ended", &bad);
                 return self.doom(id, End::Fault);
             }
         };
@@ -269,6 +269,7 @@ impl Reactor {
             ("clients", u64::from(self.counters.handles)),
             ("connections", self.peers.len() as u64),
             ("turned_away", self.counters.turned_away),
+            ("faults", self.counters.faults),
             ("descriptors", open_descriptors()),
             ("rss_kib", resident_kib()),
             ("turns", self.counters.turns),

@@ -122,7 +122,7 @@ impl Reactor {
         let request = match request(&entry) {
             Ok(request) => request,
             Err(bad) => {
-                tracing::warn!(pid = self.pid(id), "client ended: {bad}");
+                self.tell_fault(id, "ended", &bad);
                 self.doom(id, End::Fault);
                 return Taken::Over;
             }
@@ -239,8 +239,19 @@ impl Reactor {
     #[inline]
     fn judge(&mut self, id: ClientId, result: Result<(), Corrupt>) {
         if let Err(corrupt) = result {
-            tracing::warn!(pid = self.pid(id), "client ended: {corrupt}");
+            self.tell_fault(id, "ended", &corrupt);
             self.doom(id, End::Fault);
+        }
+    }
+
+    /// Logs that a client broke a rule, and what came of it.
+    #[cold]
+    pub(super) fn tell_fault(&mut self, id: ClientId, outcome: &str, why: &dyn std::fmt::Display) {
+        let pid = self.pid(id);
+        match self.counters.fault(self.now) {
+            Some(0) => tracing::warn!(pid, "client {outcome}: {why}"),
+            Some(more) => tracing::warn!(pid, "client {outcome}: {why} ({more} others before)"),
+            None => {}
         }
     }
 
