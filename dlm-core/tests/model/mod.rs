@@ -84,8 +84,8 @@ pub(crate) struct Lock {
     pub(crate) last_bast: i8,
     /// Left by a deadlock cancel (4.4).
     pub(crate) deadlock_mark: bool,
-    /// End of the time limit, in milliseconds, and which limit was set first among equals.
-    pub(crate) limit: Option<(u64, u64)>,
+    /// End of the time limit, in milliseconds.
+    pub(crate) limit: Option<u64>,
     /// Position among its owner's locks, or among the orphans: older first.
     pub(crate) age: u64,
 }

@@ -118,8 +118,7 @@ impl Model {
     /// D12.
     fn set_limit(&mut self, lock: usize, ask: Ask) {
         if ask.flags & flag::TIMEOUT != 0 && ask.limit_cs > 0 {
-            let age = self.next_age();
-            self.locks[lock].limit = Some((self.now_ms + ask.limit_cs * MS_PER_CS, age));
+            self.locks[lock].limit = Some(self.now_ms + ask.limit_cs * MS_PER_CS);
         }
     }
 
@@ -277,14 +276,15 @@ impl Model {
         self.forget_if_empty(resource);
     }
 
-    /// Time goes by; limits end one after the other (D12).
+    /// Time goes by; limits end one after the other (D12). No rule says which of two comes first that
+    /// end in the same moment; here as in the engine the older lock's.
     pub(crate) fn wait_until(&mut self, ms: u64) {
         let due = |model: &Self| {
-            let limits =
-                model.locks.iter().enumerate().filter_map(|(n, lock)| Some((lock.limit?, n)));
-            limits.min().filter(|((end, _), _)| *end <= ms)
+            let limits = model.locks.iter().enumerate();
+            let limits = limits.filter_map(|(n, lock)| Some((lock.limit?, n)));
+            limits.min().filter(|(end, _)| *end <= ms)
         };
-        while let Some(((end, _), lock)) = due(self) {
+        while let Some((end, lock)) = due(self) {
             self.now_ms = end;
             let resource = self.place(lock).expect("a lock with a limit is queued");
             self.stop_waiting(lock, resource, ETIMEDOUT);
