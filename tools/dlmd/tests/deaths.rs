@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Client, Control, EX, Holder, PR, daemon, lock, process_state, signal, wait_until};
+use dlm_client::{Error, LostReason, Mode, Opening, Wanted};
 use dlm_ipc::control::{ControlReply, ControlRequest};
 use dlm_ipc::layout::Notice;
+use dlm_net::testing::DaemonProcess;
 
 /// BL-102.
 #[test]
@@ -110,6 +113,38 @@ fn a_killed_daemon_is_a_hang_up() {
     daemon.kill();
     assert_eq!(client.hear(), None);
     assert_eq!(client.side.page.lost(), None, "nobody was there to say it");
+}
+
+/// BL-083, BL-099: the library ends what waits, says why ever after, and opens anew.
+#[test]
+fn the_library_reports_a_killed_daemon_and_opens_anew() {
+    let mut daemon = daemon(&[]);
+    let opening = Opening::create(0o600).label("test");
+    let open = |socket: &std::path::Path| opening.clone().socket(socket).open("web");
+    let space = open(daemon.socket()).expect("created");
+    let guard = space.lock(b"x", Mode::EX, &Wanted::new()).expect("granted");
+    let told = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&told);
+    space.on_loss(move |reason| *tell.lock().expect("not poisoned") = Some(reason));
+    let waiter = std::thread::spawn({
+        let space = space.clone();
+        move || space.lock(b"x", Mode::EX, &Wanted::new()).map(drop)
+    });
+    let control = Control::connect(daemon.socket());
+    control.await_counter("waits", 1);
+    daemon.kill();
+    let lost = Error::Lost(LostReason::DaemonGone);
+    assert_eq!(waiter.join().expect("no panic"), Err(lost));
+    let later = space.lock(b"y", Mode::PR, &Wanted::new()).map(drop);
+    assert_eq!((later, space.lost()), (Err(lost), Some(LostReason::DaemonGone)));
+    assert_eq!(space.dispatch().map(drop), Err(lost));
+    assert_eq!(*told.lock().expect("not poisoned"), Some(LostReason::DaemonGone));
+    drop(guard);
+    let dir = daemon.into_dir();
+    let again = DaemonProcess::start_in(dir, std::path::Path::new(env!("CARGO_BIN_EXE_dlmd")), &[]);
+    assert_eq!(space.lock(b"x", Mode::EX, &Wanted::new()).map(drop), Err(lost), "no reconnecting");
+    let new = open(again.socket()).expect("a new handle");
+    new.lock(b"x", Mode::EX, &Wanted::new()).expect("granted").unlock().expect("unlocked");
 }
 
 /// G17: nothing wakes an idle daemon, however much is held.

@@ -266,7 +266,7 @@ impl Holder {
     /// Its command line, to be started in a special way.
     pub fn command() -> std::process::Command {
         static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-        let program = PROGRAM.get_or_init(|| dlm_net::testing::example("dlmd", "hold"));
+        let program = PROGRAM.get_or_init(holder_program);
         let mut command = std::process::Command::new(program);
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         command
@@ -316,6 +316,19 @@ impl Drop for Holder {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The program of [`Holder`]. `cargo test` builds it with the tests of this package; only when it was
+/// told to build a part of them it may be missing or old.
+fn holder_program() -> PathBuf {
+    let directory = Path::new(env!("CARGO_BIN_EXE_dlmd")).parent().expect("a directory");
+    let built = directory.join("examples/hold");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hold.rs");
+    let age = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
+    match (age(&built), age(&source)) {
+        (Some(built_at), Some(source_at)) if built_at >= source_at => built,
+        _ => dlm_net::testing::example("dlmd", "hold"),
     }
 }
 
