@@ -3,7 +3,7 @@
 //! No sanitizer: the decoders are safe Rust, a panic or a runaway allocation is what is looked for; so the stable
 //! compiler is enough. Long runs are by hand: `cargo fuzz run --fuzz-dir tests/fuzz -s none TARGET`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -70,14 +70,6 @@ fn targets(folder: &Path) -> Result<Vec<String>, Ending> {
         return Err(Ending::CannotRun("tests/fuzz/fuzz_targets holds no target".into()));
     }
     Ok(names)
-}
-
-/// Where the fuzzer keeps what it finds, and what it starts from.
-fn inputs(places: &Places, target: &str) -> Result<Vec<PathBuf>, Ending> {
-    let corpus = places.work().join("corpus").join(target);
-    std::fs::create_dir_all(&corpus)?;
-    let seeds = places.root.join("tests/fuzz/seeds").join(target);
-    Ok([corpus, seeds].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 
 fn obstacle(places: &Places) -> Option<String> {
