@@ -83,7 +83,7 @@ fn a_kernel_dlm_is_refused_with_a_sentence_unless_overridden() {
     let (code, text) = told(&run(&["--socket", socket, "--proc-misc", misc]));
     assert_eq!(code, Some(3));
     assert!(text.contains("a kernel DLM is active") && text.contains("do not see"), "{text}");
-    let daemon = daemon(&["--proc-misc", misc]); // the helper overrides
+    let daemon = daemon(&["--proc-misc", misc]); // it is started with the override
     assert!(daemon.socket().exists());
 }
 
