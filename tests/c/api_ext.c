@@ -259,6 +259,44 @@ static void loss(void)
 	}
 }
 
+static void close_when_lost(void *arg, enum dlmx_loss_reason reason)
+{
+	struct dlmx_status s;
+
+	EQUAL(reason, DLMX_LOSS_DAEMON_GONE, "reason");
+	ACCEPTED(dlmx_status(ls, 0, &s));
+	REFUSED(t_try_unlock(&a, 0), ENOTRECOVERABLE);
+	EQUAL(dlm_close_lockspace(ls), 0, "close inside the loss callback");
+	++*(volatile int *)arg;
+}
+
+static void loss_closes(void)
+{
+	struct pollfd p;
+	int threaded;
+
+	for (threaded = 0; threaded < 2; threaded++) {
+		losses = 0;
+		ls = t_create();
+		ACCEPTED(dlmx_set_loss_callback(ls, close_when_lost, &losses));
+		t_get(&a, ls, LKM_EXMODE, 0, "n");
+		p = (struct pollfd){.fd = dlm_ls_get_fd(ls), .events = POLLIN};
+		if (threaded)
+			t_threaded(ls);
+		EQUAL(t_cut(), 1, "connections cut");
+#ifndef LT
+		if (threaded)
+			WAIT_UNTIL(*(volatile int *)&losses);
+#endif
+		while (!*(volatile int *)&losses) {
+			EQUAL(poll(&p, 1, T_GUARD_MS), 1, "poll after the loss");
+			dlm_dispatch(p.fd);
+		}
+		EQUAL(losses, 1, "calls of the loss callback");
+		t_release(t_open(t_space_name()));
+	}
+}
+
 static void label(void)
 {
 	char text[66], *out;
@@ -343,6 +381,7 @@ static const struct t_test tests[] = {
 	{"ext-timeout", "a timed wait ends and leaves nothing", timed_wait, 0},
 	{"BL-125w", "a timed wait that races with its grant", timed_wait_races, 300},
 	{"ext-loss", "the loss callback comes once", loss, 0},
+	{"ext-loss-close", "a loss callback that closes its handle", loss_closes, 0},
 	{"ext-label", "a label is shown by dlm_tool", label, 0},
 };
 T_MAIN(tests)

@@ -86,6 +86,54 @@ static void drains(void)
 	t_release(ls);
 }
 
+/* Far more than the shared pages hold: nothing is lost, and the order stays. */
+static void overflow(void)
+{
+	static struct t_lock many[4000];
+	dlm_lshandle_t ls = t_create(), other = t_open(t_space_name());
+	int i;
+
+	for (i = 0; i < 4000; i++)
+		t_lock(&many[i], ls, LKM_CRMODE, 0, "n");
+	CHECK(t_is_free(other, LKM_PWMODE, "n"), "another handle is not served");
+	t_event_count = 0;
+	t_settle(ls);
+	for (i = 0; i < 4000; i++) {
+		EQUAL(many[i].asts, 1, "completions");
+		CHECK(t_events[i].lock == &many[i], "completion %d is out of order", i);
+	}
+	for (i = 0; i < 4000; i++)
+		t_unlock(&many[i], 0);
+	t_settle(ls);
+	for (i = 0; i < 4000; i++)
+		EQUAL(many[i].asts, 2, "completions");
+	EQUAL(dlm_close_lockspace(other), 0, "close");
+	t_release(ls);
+}
+
+/* Programs that are started from here inherit nothing. */
+static int inherited(void)
+{
+	FILE *f = popen("ls /proc/self/fd | wc -l", "r");
+	int n = -1;
+
+	CHECK(f && fscanf(f, "%d", &n) == 1, "popen: %m");
+	pclose(f);
+	return n;
+}
+
+static void close_on_exec(void)
+{
+	int before = inherited();
+	dlm_lshandle_t ls = t_create();
+
+	dlm_ls_get_fd(ls);
+	t_get(&a, ls, LKM_EXMODE, 0, "n");
+	EQUAL(inherited(), before, "descriptors of a started program");
+	t_drop(&a);
+	t_release(ls);
+}
+
 static void copies(void)
 {
 	dlm_lshandle_t ls = t_create();
@@ -168,6 +216,8 @@ static void many_handles(void)
 static const struct t_test tests[] = {
 	{"fd-ready", "readable while, and only while, something waits", readiness, 0},
 	{"fd-drain", "one dispatch takes all, in order", drains, 0},
+	{"fd-overflow", "more callbacks than the shared pages hold", overflow, 0},
+	{"fd-exec", "a started program inherits no descriptor", close_on_exec, 0},
 	{"fd-dup", "dup'ed descriptors, epoll", copies, 0},
 	{"fd-stale", "descriptors that outlive their handle", stale_numbers, 0},
 	{"fd-many", "forty handles in one loop; descriptors come back", many_handles, 0},

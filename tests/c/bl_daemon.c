@@ -144,6 +144,57 @@ static void death_while_waiting(void)
 	}
 }
 
+#ifndef LT
+static long cpu_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The helper thread tells what is pending, and then sleeps: the original's spins. */
+static void death_under_the_helper(void)
+{
+	dlm_lshandle_t ls;
+	long before;
+
+	t_daemon_start(&d, NULL);
+	ls = t_create();
+	t_threaded(ls);
+	t_lock(&a, ls, LKM_EXMODE, 0, "n");
+	WAIT_UNTIL(a.asts == 1);
+	t_lock(&b, ls, LKM_EXMODE, 0, "n");
+	t_daemon_kill(&d);
+	WAIT_UNTIL(b.asts == 1);
+	EQUAL(b.status, ENOTRECOVERABLE, "status of the pending request");
+	before = cpu_ms();
+	t_sleep_us(600000);
+	CHECK(cpu_ms() - before < 300, "%ld ms of processor time in 600 ms", cpu_ms() - before);
+	EQUAL(dlm_close_lockspace(ls), 0, "close");
+	t_daemon_end(&d);
+}
+
+/* The default lockspace: one clear error, and after dlm_pthread_cleanup it works again. */
+static void default_after_death(void)
+{
+	int id = 0, again = 0;
+
+	t_daemon_start(&d, NULL);
+	ACCEPTED(lock_resource("n", LKM_EXMODE, 0, &id));
+	t_daemon_kill(&d);
+	REFUSED(lock_resource("m", LKM_EXMODE, 0, &again), ENOTRECOVERABLE);
+	REFUSED(unlock_resource(id), ENOTRECOVERABLE);
+	t_daemon_again(&d);
+	REFUSED(lock_resource("m", LKM_EXMODE, 0, &again), ENOTRECOVERABLE);
+	ACCEPTED(dlm_pthread_cleanup());
+	ACCEPTED(lock_resource("n", LKM_EXMODE, 0, &again));
+	ACCEPTED(unlock_resource(again));
+	ACCEPTED(dlm_pthread_cleanup());
+	t_daemon_end(&d);
+}
+#endif
+
 /* Calls go on at full speed while the daemon is killed: each ends, well or with the one error. */
 static void death_while_calling(void)
 {
@@ -238,6 +289,8 @@ static void left_over_lockspace(void)
 			CHECK(!system(command), "cannot spoil the state files");
 		}
 		t_daemon_again(&d);
+		CHECK(round & 1 || round == 2 || t_daemon_logged(&d, t_space_name()),
+		      "the log does not say which lockspace was left");
 	}
 	t_daemon_end(&d);
 }
@@ -277,6 +330,53 @@ static void all_killed(void)
 		CHECK(t_is_free(ls, LKM_EXMODE, "n"), "a lock outlived its daemon");
 		t_release(ls);
 	}
+	t_daemon_end(&d);
+}
+
+/* Why a call was refused is in the log at debug level. */
+static void refusals_are_logged(void)
+{
+	static const char *const names[] = {"ENOENT", "EINVAL", "EPERM", "EBUSY"};
+	dlm_lshandle_t ls, other;
+	unsigned i;
+
+	t_daemon_start(&d, "--log_debug=1");
+	ls = t_create();
+	other = t_open(t_space_name());
+	t_get(&a, ls, LKM_PRMODE, 0, "n");
+	t_get(&b, other, LKM_PRMODE, 0, "n");
+	REFUSED(dlm_ls_unlock(ls, 0x7ffffff0, 0, &c.sb, &c), ENOENT);
+	REFUSED(t_try_unlock(&a, LKF_NOQUEUE), EINVAL);
+	REFUSED(dlm_ls_unlock(ls, b.sb.sb_lkid, 0, &c.sb, &c), EPERM);
+	t_convert(&a, LKM_EXMODE, 0);
+	REFUSED(t_try_convert(&a, LKM_NLMODE, 0), EBUSY);
+	for (i = 0; i < 4; i++)
+		WAIT_UNTIL(t_daemon_logged(&d, names[i]));
+	EQUAL(dlm_close_lockspace(other), 0, "close");
+	t_release(ls);
+	t_daemon_end(&d);
+}
+
+/* A client that does not dispatch is held back at a limit, and goes on when it does. */
+static void events_limit(void)
+{
+	static struct t_lock l[4000];
+	dlm_lshandle_t ls, other;
+	int i, n;
+
+	t_daemon_start(&d, "--client_events_max=1000");
+	ls = t_create();
+	other = t_open(t_space_name());
+	for (n = 0; n < 4000 && !t_try_lock(&l[n], ls, LKM_CRMODE, 0, "n"); n++)
+		;
+	CHECK(n >= 1000 && n < 4000, "%d requests were accepted", n);
+	EQUAL(errno, ENOMEM, "errno beyond the limit");
+	CHECK(t_is_free(other, LKM_PWMODE, "n"), "others are not served");
+	for (i = 0; i < n; i++)
+		EQUAL(t_done(&l[i]), 0, "an accepted request");
+	t_get(&l[n], ls, LKM_CRMODE, 0, "n");
+	EQUAL(dlm_close_lockspace(other), 0, "close");
+	t_release(ls);
 	t_daemon_end(&d);
 }
 
@@ -387,7 +487,13 @@ static const struct t_test tests[] = {
 	{"BL-059", "daemon and clients killed, started again", all_killed, 0},
 	{"BL-060", "an old handle never joins a restarted daemon", restart_under_a_handle, 0},
 	{"BL-067m", "the daemon's limit on locks: ENOMEM, nothing queued", memory_limit, 0},
+	{"BL-067e", "the daemon's limit on undelivered callbacks", events_limit, 0},
+	{"BL-098l", "the log says at debug level why calls were refused", refusals_are_logged, 0},
 	{"BL-083", "calls while the daemon is killed end with one error", death_while_calling, 300},
+#ifndef LT
+	{"BL-083d", "the default lockspace after a restart", default_after_death, 0},
+	{"BL-099h", "the helper thread tells the loss and sleeps", death_under_the_helper, 0},
+#endif
 	{"BL-099", "a polling client is told that the daemon died", death_while_polling, 0},
 	{"BL-099e", "so is one that uses epoll on a dup'ed descriptor", death_seen_by_epoll, 0},
 	{"BL-099w", "so is one that blocks in a call", death_while_waiting, 0},

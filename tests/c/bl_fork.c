@@ -176,6 +176,53 @@ static void daemon_call(void)
 	t_release(ls);
 }
 
+/* A program forks while another of its threads is inside the library: the child is refused, never
+ * hangs on a lock that nobody will give back, and may open a handle of its own. */
+static volatile int stop;
+
+static void *busy(void *arg)
+{
+	static struct t_lock l;
+
+	while (!stop) {
+		t_get(&l, ls, LKM_EXMODE, 0, "busy");
+		t_drop(&l);
+	}
+	return arg;
+}
+
+static void child_of_threads(int fd, void *arg)
+{
+	struct dlm_lksb sb = {0};
+	dlm_lshandle_t own;
+
+	(void)arg;
+	REFUSED(dlm_ls_unlock(ls, 1, 0, &sb, NULL), EBADF);
+	own = t_open(t_space_name());
+	t_get(&b, own, LKM_EXMODE, 0, "own");
+	t_drop(&b);
+	EQUAL(dlm_close_lockspace(own), 0, "close");
+	t_put(fd, 'd');
+}
+
+static void fork_under_threads(void)
+{
+	int rounds = t_scaled(100, 5000), i;
+	pthread_t thread;
+	struct t_proc p;
+
+	ls = t_create();
+	CHECK(!pthread_create(&thread, NULL, busy, NULL), "thread");
+	for (i = 0; i < rounds; i++) {
+		p = t_spawn(child_of_threads, NULL);
+		t_expect(&p, 'd');
+		t_join(&p);
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	t_release(ls);
+}
+
 /* The default lockspace is per process, too. */
 static void child_default(int fd, void *arg)
 {
@@ -220,6 +267,7 @@ static const struct t_test tests[] = {
 	{"D19", "a forked child is refused and harms nothing", child_is_refused, 0},
 	{"D19b", "parent and child with a handle each", both_have_handles, 0},
 	{"D19d", "the default lockspace in a forked child", default_lockspace, 0},
+	{"D19t", "fork while another thread is inside the library", fork_under_threads, 120},
 	{"D19k", "locks end with the opener, whoever inherited it", opener_dies, 0},
 };
 T_MAIN(tests)

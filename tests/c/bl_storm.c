@@ -176,9 +176,11 @@ static void try_locks(void)
 	int workers = t_scaled(20, 100), life = 0, i, k;
 	long end = t_now() + t_scaled(2000, 120000);
 	struct t_proc *p = calloc(workers, sizeof *p);
-	int *lives = calloc(workers, sizeof *lives);
+	int *lives = calloc(workers, sizeof *lives), before;
+	pid_t daemon = t_daemon_pid();
 	char name[8];
 
+	before = t_descriptors(daemon);
 	trial = t_shared(sizeof *trial);
 	for (i = 0; i < workers; i++) {
 		lives[i] = ++life;
@@ -203,6 +205,8 @@ static void try_locks(void)
 		t_get(&a, ls, LKM_EXMODE, 0, name);
 		t_drop(&a);
 	}
+	if (daemon)
+		WAIT_UNTIL(t_descriptors(daemon) <= before);
 	free(lives);
 	free(p);
 	t_release(ls);
@@ -279,6 +283,12 @@ static void memory_follows_locks(void)
 		CHECK(last <= first + first / 5 + 2048, "daemon: %ld kB after %d, %ld kB after %d",
 		      first, names / 4, last, names);
 	}
+	if (t_has_tool()) {
+		char *json = t_squeeze(t_tool(&i, "ls --json %s", t_space_name()));
+
+		CHECK(strstr(json, "\"resources\":0"), "names are still in memory: %s", json);
+		free(json);
+	}
 	t_release(ls);
 }
 
@@ -305,6 +315,7 @@ static void short_lives(void)
 	dlm_lshandle_t ls = t_create();
 	int lives = t_scaled(300, 20000), before, i, k;
 	pid_t daemon = t_daemon_pid();
+	long memory = t_resident_kb(daemon);
 	struct t_proc p[8];
 	char name[24];
 
@@ -328,6 +339,8 @@ static void short_lives(void)
 	}
 	if (daemon)
 		WAIT_UNTIL(t_descriptors(daemon) <= before);
+	CHECK(t_resident_kb(daemon) <= memory * 2 + 4096, "daemon: %ld kB, before %ld kB",
+	      t_resident_kb(daemon), memory);
 	t_release(ls);
 }
 

@@ -218,6 +218,53 @@ static void close_under_waiters(void)
 	t_release(other);
 }
 
+/* The same under threads that call without pause: each call ends, well or with an error. */
+static void *call_until_closed(void *arg)
+{
+	struct signalled *s = calloc(1, sizeof *s);	/* events may be cut off: it stays */
+	int fd = dlm_ls_get_fd(space), bad = 0;
+
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->cond, NULL);
+	__sync_fetch_and_add(&waiting, 1);
+	while (!bad) {
+		errno = 0;
+		if ((long)arg % 3 == 0)
+			bad = closed && dlm_dispatch(fd);
+		else if ((long)arg % 3 == 1)
+			bad = dlm_ls_lock_wait(space, LKM_PRMODE, &s->sb, 0, "w", 1, 0, NULL, NULL, NULL) ||
+			      s->sb.sb_status || dlm_ls_unlock_wait(space, s->sb.sb_lkid, 0, &s->sb);
+		else
+			bad = dlm_ls_lock(space, LKM_CRMODE, &s->sb, 0, "a", 1, 0, late, s, late, NULL) ||
+			      dlm_ls_unlock(space, s->sb.sb_lkid, 0, &s->sb, s);
+		if (bad && errno != EBADF && errno != ENOTCONN && errno != ENOTRECOVERABLE)
+			t_fail("a call under close: %m");
+		if (!bad)
+			s = calloc(1, sizeof *s);
+	}
+	return NULL;
+}
+
+static void close_under_callers(void)
+{
+	dlm_lshandle_t other = t_create();
+	pthread_t thread;
+	int round;
+
+	for (round = 0; round < t_scaled(5, 100); round++) {
+		closed = waiting = 0;
+		space = t_open(t_space_name());
+		t_threaded(space);
+		CHECK(!pthread_create(&thread, NULL, closer, NULL), "thread");
+		all_threads(call_until_closed);
+		pthread_join(thread, NULL);
+		CHECK(t_is_free(other, LKM_EXMODE, "w"), "a lock is left");
+		CHECK(t_is_free(other, LKM_EXMODE, "a"), "a lock is left");
+		EQUAL(after_close, 0, "callbacks after close had returned");
+	}
+	t_release(other);
+}
+
 /* ---------------------------------------------------------------- a thread that forgets */
 static void *take_and_end(void *arg)
 {
@@ -310,5 +357,6 @@ static const struct t_test tests[] = {
 	{"BL-124", "32 threads lock, convert, cancel and dispatch on one handle", one_handle, 300},
 	{"BL-124w", "32 threads block on one handle", one_handle_waiting, 300},
 	{"BL-124c", "close from another thread ends the waits", close_under_waiters, 120},
+	{"BL-124x", "close from another thread under calls", close_under_callers, 120},
 };
 T_MAIN(tests)

@@ -139,6 +139,14 @@ static void limit_races_grant(void)
 	t_release(ls);
 }
 
+/* The daemon's count of armed limits; without the tool it is taken on trust. */
+static void no_timer_left(void)
+{
+	long timers = t_counter("timers");
+
+	CHECK(timers <= 0, "%ld limits are still armed", timers);
+}
+
 /* A limit belongs to one operation: after the grant it is gone. */
 static void limit_ends_with_grant(void)
 {
@@ -163,6 +171,7 @@ static void limit_ends_with_grant(void)
 	t_drop(&a);
 	EQUAL(t_done(&b), 0, "the request");
 	t_drop(&b);
+	no_timer_left();
 	t_release(ls);
 }
 
@@ -186,6 +195,7 @@ static void limit_ends_with_cancel(void)
 	EQUAL(b.asts, 1, "completions of the last one");
 	t_drop(&a);
 	CHECK(t_is_free(ls, LKM_EXMODE, "n"), "something is left");
+	no_timer_left();
 	t_release(ls);
 }
 

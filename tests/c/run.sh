@@ -142,6 +142,7 @@ run() {
     limit=$(((${limit:-180}) * limits))
     if [ "$how" = valgrind ]; then
         limit=$((limit * 4))
+        export DLM_TEST_LIMIT=$((limits * 4))
         prefix=(valgrind --quiet --error-exitcode=99 --leak-check=full --vgdb=no
             --errors-for-leak-kinds=definite --show-leak-kinds=definite
             "--log-file=$dir/valgrind.%p")

@@ -213,6 +213,8 @@ int t_has_tool(void);
 char *t_squeeze(char *json);
 /* Counts occurrences of a text. */
 int t_count(const char *text, const char *part);
+/* One of the numbers of `dlm_tool counters`; -1 without the tool or the number. */
+long t_counter(const char *name);
 /* What the daemon still keeps for clients: empty string = nothing. */
 const char *t_left_overs(void);
 
@@ -222,6 +224,7 @@ void t_daemon_start(struct t_daemon *d, const char *extra_option);
 void t_daemon_again(struct t_daemon *d);	/* same place, after its death */
 void t_daemon_kill(struct t_daemon *d);		/* SIGKILL and reap */
 void t_daemon_end(struct t_daemon *d);		/* kill and remove its directory */
+int t_daemon_logged(struct t_daemon *d, const char *text);
 pid_t t_daemon_pid(void);			/* of the daemon in use; 0 = unknown */
 int t_cut(void);	/* breaks this process's connections to the daemon; how many */
 long t_resident_kb(pid_t pid);

@@ -103,6 +103,25 @@ const char *t_left_overs(void)
 	return clean ? "" : text;
 }
 
+long t_counter(const char *name)
+{
+	char line[80], *text, *at;
+	long value = -1;
+	int code;
+
+	if (!t_has_tool())
+		return -1;
+	text = run_tool(&code, "counters");
+	snprintf(line, sizeof line, "%s ", name);
+	for (at = text; at; at = strchr(at, '\n')) {
+		at += *at == '\n';
+		if (!strncmp(at, line, strlen(line)))
+			value = atol(at + strlen(line));
+	}
+	free(text);
+	return value;
+}
+
 void t_release_all(void)
 {
 	char name[DLM_LOCKSPACE_LEN + 1], *json, *at;
@@ -178,6 +197,14 @@ void t_daemon_start(struct t_daemon *d, const char *extra)
 void t_daemon_again(struct t_daemon *d)
 {
 	start(d, NULL);
+}
+
+int t_daemon_logged(struct t_daemon *d, const char *text)
+{
+	char command[600];
+
+	snprintf(command, sizeof command, "grep -aqF -e '%s' '%s/log'", text, d->dir);
+	return !system(command);
 }
 
 void t_daemon_kill(struct t_daemon *d)
