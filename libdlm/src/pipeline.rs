@@ -204,6 +204,10 @@ impl Drop for Pipeline {
 fn drain(state: &mut State, events: &mut Vec<Tagged>) -> usize {
     state.receive_pipelined();
     let taken = state.pipelined.len();
-    events.extend(state.pipelined.drain(..).map(|(key, event)| Tagged { key, event }));
+    if events.is_empty() {
+        std::mem::swap(events, &mut state.pipelined);
+    } else {
+        events.append(&mut state.pipelined);
+    }
     taken
 }

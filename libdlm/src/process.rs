@@ -21,6 +21,8 @@ use crate::sys;
 pub(crate) struct Process {
     /// Whose it is; looked at only where the fork mark is not to be had.
     pid: u32,
+    /// The forking process's own, never looked into; kept so that memory checkers find it referred to.
+    _ancestor: usize,
     handles: RwLock<HashMap<u64, Arc<Handle>>>,
     descriptors: RwLock<HashMap<RawFd, u64>>,
     /// The handle on the lockspace `default`; held while it is being opened, so that first calls of
@@ -34,6 +36,9 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// The page with the pointer to the current [`Process`]; null until first used.
 static PAGE: AtomicPtr<AtomicUsize> = AtomicPtr::new(std::ptr::null_mut());
 
+/// The newest [`Process`], in memory that a fork copies: only for `_ancestor`.
+static NEWEST: AtomicUsize = AtomicUsize::new(0);
+
 /// Stands in for the page on kernels that cannot zero one at a fork.
 static NO_PAGE: AtomicUsize = AtomicUsize::new(0);
 
@@ -46,7 +51,8 @@ pub(crate) fn current() -> &'static Process {
         if let Some(process) = known(word, found) {
             return process;
         }
-        let fresh = Box::into_raw(Box::new(Process::new()));
+        let ancestor = NEWEST.load(Ordering::Relaxed);
+        let fresh = Box::into_raw(Box::new(Process::new(ancestor)));
         // SYNC POINT: release; pairs with the load above. Who loses takes the winner's.
         if word
             .compare_exchange(found, fresh as usize, Ordering::AcqRel, Ordering::Acquire)
@@ -54,6 +60,8 @@ pub(crate) fn current() -> &'static Process {
         {
             // SAFETY: made above, and seen by nobody else since the exchange failed.
             drop(unsafe { Box::from_raw(fresh) });
+        } else {
+            NEWEST.store(fresh as usize, Ordering::Relaxed);
         }
     }
 }
@@ -81,9 +89,10 @@ fn word() -> &'static AtomicUsize {
 }
 
 impl Process {
-    fn new() -> Self {
+    fn new(ancestor: usize) -> Self {
         Self {
             pid: sys::this_process(),
+            _ancestor: ancestor,
             handles: RwLock::default(),
             descriptors: RwLock::default(),
             default: Mutex::default(),

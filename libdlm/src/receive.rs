@@ -7,6 +7,7 @@ use dlm_core::{Errno, Mode};
 use dlm_ipc::layout::{LostReason, Notice};
 
 use crate::deliver::{Delivery, What};
+use crate::pipeline::Tagged;
 use crate::state::{End, Queued, Serve, State};
 use crate::sys;
 use crate::table::Target;
@@ -35,7 +36,9 @@ impl State {
             if delivery.is_some() {
                 return delivery;
             }
-            let received = self.receive()?;
+            let received = self.receive();
+            self.tell_pipeline();
+            let received = received?;
             if serve == Serve::Waited {
                 self.tell(&received, waiter);
             }
@@ -49,13 +52,16 @@ impl State {
         if let Some(received) = &received {
             self.tell(received, None);
         }
+        self.tell_pipeline();
         received.is_some()
     }
 
     /// Takes everything out of the ring on behalf of a pipeline, and tells those whom the rest concerns.
     pub(crate) fn receive_pipelined(&mut self) {
         self.look_for_loss();
-        while self.receive_for_others() {}
+        while let Some(received) = self.receive() {
+            self.tell(&received, None);
+        }
     }
 
     /// Puts an event of a living lock into its queue.
@@ -155,15 +161,22 @@ impl State {
         }
         let queued = Queued { number: self.received, notice: *notice };
         self.received += 1;
-        let delivery = self.judge(number, &queued, target);
-        let Some(Delivery { target: Target::Pipeline(key), .. }) = &delivery else { return true };
-        if let Some(event) = delivery.as_ref().and_then(Delivery::event) {
-            self.pipelined.push_back((*key, event));
-            if let Some(waiter) = self.pipeline.clone() {
-                self.notify(&waiter);
-            }
+        if let Some(delivery) = self.judge(number, &queued, target)
+            && let Target::Pipeline(key) = delivery.target
+            && let Some(event) = delivery.event()
+        {
+            self.pipelined.push(Tagged { key, event });
         }
         true
+    }
+
+    /// Tells the pipeline's thread that events of its own were received.
+    fn tell_pipeline(&mut self) {
+        if !self.pipelined.is_empty()
+            && let Some(waiter) = self.pipeline.clone()
+        {
+            self.notify(&waiter);
+        }
     }
 
     /// Tells whom an event concerns that this thread received and may not be able to deliver.
@@ -253,9 +266,11 @@ impl State {
                 if status == 0 {
                     slot.token = token;
                 }
-                let ends = |it: &Arc<Waiter>| granted.is_none() || it.ends_with(word);
-                (waiters, slot.waiters) =
-                    std::mem::take(&mut slot.waiters).into_iter().partition(ends);
+                if !slot.waiters.is_empty() {
+                    let ends = |it: &Arc<Waiter>| granted.is_none() || it.ends_with(word);
+                    let all = std::mem::take(&mut slot.waiters);
+                    (waiters, slot.waiters) = all.into_iter().partition(ends);
+                }
                 if granted.is_none() {
                     self.table.remove(number);
                 }

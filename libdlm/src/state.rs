@@ -22,7 +22,8 @@ use dlm_ipc::page::Page;
 use dlm_ipc::ring::Consumer;
 
 use crate::deliver::Delivery;
-use crate::event::{Completion, LockEvent, LockRef};
+use crate::event::{Completion, LockRef};
+use crate::pipeline::Tagged;
 use crate::table::{Table, Target};
 use crate::wait::{Outcome, Waiter};
 use crate::wake::Wake;
@@ -96,7 +97,7 @@ pub(crate) struct State {
     /// Whether operations in progress at the loss were given their last completions.
     swept: bool,
     /// Events of the pipeline.
-    pub(crate) pipelined: VecDeque<(u64, LockEvent)>,
+    pub(crate) pipelined: Vec<Tagged>,
     /// The thread that waits for them.
     pub(crate) pipeline: Option<Arc<Waiter>>,
 }
@@ -121,7 +122,7 @@ impl State {
             loss_callback: None,
             lease: dlm_ipc::page::NO_LEASE,
             swept: false,
-            pipelined: VecDeque::new(),
+            pipelined: Vec::new(),
             pipeline: None,
         }
     }

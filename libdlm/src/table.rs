@@ -126,6 +126,8 @@ pub(crate) struct Slot {
     base: u32,
     newest: u32,
     live: bool,
+    /// Whether `by_id` knows it.
+    indexed: bool,
     /// Lock id; 0 until reply or first event.
     pub(crate) id: u32,
     /// Granted mode, as far as delivered.
@@ -187,7 +189,10 @@ impl Table {
         });
         let slot = &mut self.slots[number as usize];
         let base = slot.newest.wrapping_add(1);
-        *slot = Slot { base, newest: base, live: true, target, ..Slot::EMPTY };
+        (slot.base, slot.newest, slot.live, slot.target) = (base, base, true, target);
+        (slot.id, slot.indexed, slot.heard, slot.completed) = (0, false, false, 0);
+        (slot.mode, slot.status, slot.sb_flags, slot.token) = (None, EINPROG, 0, 0);
+        (slot.pending, slot.queued, slot.runner) = (0, 0, 0);
         word(number, base)
     }
 
@@ -219,7 +224,8 @@ impl Table {
         if slot.id == 0 && id != 0 {
             slot.id = id;
             // A pipeline's locks are named by their slot too, so they need no entry.
-            if !matches!(slot.target, Target::Pipeline(_)) {
+            slot.indexed = !matches!(slot.target, Target::Pipeline(_));
+            if slot.indexed {
                 self.by_id.insert(id, number);
             }
         }
@@ -274,11 +280,13 @@ impl Table {
     /// The lock is gone.
     pub(crate) fn remove(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
-        if self.by_id.get(&slot.id) == Some(&number) {
+        // Emptied as far as `add` does not, and at once, so that what a closure holds is let go.
+        (slot.live, slot.target) = (false, Target::Nobody);
+        slot.older.clear();
+        slot.waiters.clear();
+        if slot.indexed && self.by_id.get(&slot.id) == Some(&number) {
             self.by_id.remove(&slot.id);
         }
-        // Emptied at once, so that what a closure holds is let go.
-        *slot = Slot { newest: slot.newest, ..Slot::EMPTY };
         self.free.push(number);
     }
 
@@ -294,6 +302,7 @@ impl Slot {
         base: 0,
         newest: 0,
         live: false,
+        indexed: false,
         id: 0,
         mode: None,
         status: EINPROG,
