@@ -66,14 +66,19 @@ impl LockTable {
             take_value(lock, *value);
         }
         let mode = check_convert(call)?;
-        if lock.state != LockState::Granted {
+        let busy = lock.away().is_some_and(crate::away::Away::is_busy);
+        if lock.state != LockState::Granted || busy {
             return Err(Errno::EBUSY);
         }
         let granted = lock.granted.expect("a lock on the granted queue has a mode");
         if flags.has(LockFlags::QUECVT) && !granted.quecvt_allows(mode) {
             return Err(Errno::EINVAL);
         }
-        self.change_granted(index, |lock| lock.requested = Some(mode));
+        if lock.away().is_some() {
+            lock.requested = Some(mode);
+        } else {
+            self.change_granted(index, |lock| lock.requested = Some(mode));
+        }
         let lock = &mut self.locks[index];
         lock.flags = flags;
         lock.sb_flags = SbFlags(0);
@@ -89,6 +94,9 @@ impl LockTable {
         let Unlock { lock: id, flags, user, value } = request;
         let index = self.owned_lock(client, *id)?;
         check_unlock(*flags)?;
+        if self.locks[index].away().is_some() {
+            self.away_check_unlock(index, *flags)?;
+        }
         let lock = &mut self.locks[index];
         if let Some(user) = user {
             lock.user = *user;
@@ -115,6 +123,9 @@ impl LockTable {
     ) -> Result<(LockId, Pending), Errno> {
         let index = self.owned_lock(client, id)?;
         check_unlock(flags.with(LockFlags::CANCEL))?;
+        if self.locks[index].away().is_some() {
+            self.away_check_unlock(index, flags.with(LockFlags::CANCEL))?;
+        }
         let lock = &mut self.locks[index];
         lock.deadlock_cancel = true;
         lock.flags = lock.flags.with(flags).with(LockFlags::CANCEL);
@@ -127,6 +138,18 @@ impl LockTable {
         cx.counters.operations += 1;
         match pending {
             Pending::Nothing => {}
+            Pending::Request(index) if self.resources[self.locks[index].resource].role.is_some() => {
+                self.away_request(cx, index);
+            }
+            Pending::Convert(index) if self.locks[index].away().is_some() => {
+                self.away_convert(cx, index);
+            }
+            Pending::Unlock(index) if self.locks[index].away().is_some() => {
+                self.away_unlock(cx, index);
+            }
+            Pending::Cancel(index) if self.locks[index].away().is_some() => {
+                self.away_cancel(cx, index);
+            }
             Pending::Request(index) => self.request(cx, index),
             Pending::Convert(index) => self.convert(cx, index),
             Pending::Unlock(index) => self.unlock(cx, index),
@@ -149,7 +172,7 @@ impl LockTable {
         pid: u32,
     ) -> Result<(), Errno> {
         if node != 0 && node != own_node.0 {
-            // Orphans of another node: nobody else is in the view of a single node.
+            self.purge_elsewhere(cx, node, pid);
             return Ok(());
         }
         if pid != 0 && pid == cx.clients.pid(client) {
@@ -183,8 +206,11 @@ impl LockTable {
             }
             let lock = &self.locks[index];
             let waits = lock.state == LockState::Waiting;
+            let away = lock.away().is_some();
             if keep && !waits && lock.flags.has(LockFlags::PERSISTENT) {
                 self.orphan(cx, index);
+            } else if away {
+                self.abandon(cx, index);
             } else {
                 // A waiting request of a dead owner is removed, never orphaned (D8).
                 self.force_unlock(cx, index);
@@ -193,6 +219,9 @@ impl LockTable {
     }
 
     fn force_unlock(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.locks[index].away().is_some() {
+            return self.abandon(cx, index);
+        }
         let lock = &mut self.locks[index];
         lock.flags = lock.flags.with(LockFlags::FORCEUNLOCK).with(LockFlags::IVVALBLK);
         self.unlock(cx, index);
@@ -203,6 +232,9 @@ impl LockTable {
         self.locks[index].owner = Owner::Orphan;
         self.orphans.push_back(&mut self.locks, Chain::Owner, index);
         self.orphan_count += 1;
+        if self.locks[index].away().is_some() {
+            return self.orphan_away(cx, index);
+        }
         self.cancel(cx, index, Status::Cancelled);
     }
 
@@ -217,7 +249,10 @@ impl LockTable {
         let mode = check_lock(call, name)?;
         let resource = self.find_resource(name).ok_or(Errno::ENOENT)?;
         let mut found = Err(Errno::ENOENT);
-        for index in self.resources[resource].granted.iter(&self.locks, Chain::Resource) {
+        let mut held: Vec<u32> = self.own_locks(resource);
+        held.reverse();
+        held.extend(self.resources[resource].granted.iter(&self.locks, Chain::Resource));
+        for index in held {
             let lock = &self.locks[index];
             if lock.owner == Owner::Orphan && lock.granted == Some(mode) {
                 found = Ok(index); // the last one seen was granted first

@@ -12,6 +12,8 @@ pub(crate) enum When {
     Now,
     /// In a pass over the queues.
     Later,
+    /// In the pass over a name that was rebuilt.
+    Recovery,
 }
 
 /// What the rules need to know of a lock and its resource.
@@ -84,6 +86,9 @@ pub(crate) fn grantable(
     if conflict(requested) {
         return false; // 2, 3
     }
+    if when == When::Recovery && conversion {
+        return true; // 4
+    }
     if when == When::Now && conversion {
         return !flags.has(LockFlags::QUECVT) || converting_empty; // 5, 6
     }
@@ -91,14 +96,14 @@ pub(crate) fn grantable(
         return true; // 7
     }
     match (when, conversion) {
-        (When::Later, true) => first,                              // 8
-        (When::Now, _) => converting_empty && waiting_empty,       // 9
-        (When::Later, false) => converting_empty && first,         // 10
+        (When::Now, _) => converting_empty && waiting_empty, // 9
+        (_, true) => first,                                  // 8
+        (_, false) => converting_empty && first,             // 10
     }
 }
 
 /// The one alternative mode that is tried, if any (1.5).
-fn alternative(flags: LockFlags, requested: Mode) -> Option<Mode> {
+pub(crate) fn alternative(flags: LockFlags, requested: Mode) -> Option<Mode> {
     if flags.has(LockFlags::ALTPR) && requested != Mode::PR {
         return Some(Mode::PR);
     }

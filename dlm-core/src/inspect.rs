@@ -185,7 +185,7 @@ fn lock(lock: &Lock) -> LockInfo {
         id: lock.id,
         client: match lock.owner {
             Owner::Client(client) => Some(client),
-            Owner::Orphan => None,
+            _ => None,
         },
         remote: None,
         pid: lock.pid,
@@ -204,7 +204,7 @@ fn lock(lock: &Lock) -> LockInfo {
 
 /// The cluster-wide number of a lockspace: the inverted CRC-32 of `dlm:ls:<name>` and its NUL
 /// (libdlm-abi.md 4.3).
-fn global_id(name: &[u8]) -> u32 {
+pub(crate) fn global_id(name: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in b"dlm:ls:".iter().chain(name).chain(&[0]) {
         crc ^= u32::from(*byte);
