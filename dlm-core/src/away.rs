@@ -1,7 +1,7 @@
 //! Names mastered elsewhere, or by nobody yet, and this node's locks on them.
 
 use crate::lock::Queue;
-use crate::message::Traffic;
+use crate::message::{Flight, Traffic};
 use crate::{LockId, Member, Mode, Status, Token, ViewId};
 
 /// What this node is to a name that it does not simply serve.
@@ -50,6 +50,8 @@ pub(crate) struct Rebuilt {
     pub(crate) term: Token,
     /// What was in flight.
     pub(crate) flight: crate::message::Flight,
+    /// What was in flight lowered its mode and counts as done.
+    pub(crate) lowered: bool,
     /// Order of arrival, for those without a place.
     pub(crate) arrival: u32,
 }
@@ -57,6 +59,8 @@ pub(crate) struct Rebuilt {
 /// What an owner keeps of a lock that is mastered elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
+    /// Whom its last operation was sent to: the master it is, or will be, settled with.
+    pub(crate) master: Option<Member>,
     /// The master's id for it; 0 until known.
     pub(crate) master_id: LockId,
     /// Its place in the master's queue.
@@ -84,6 +88,8 @@ pub(crate) struct Away {
 pub(crate) struct Moving {
     /// Who has the record, and the first view in which it was sent.
     pub(crate) sent: Option<(Member, ViewId)>,
+    /// What the record said was in flight; whatever was asked for later runs after the thaw.
+    pub(crate) flight: Flight,
 }
 
 /// An operation of the owner.
@@ -113,6 +119,11 @@ pub(crate) struct Beside {
 }
 
 impl Away {
+    /// Whether it is a request that nobody was sent yet.
+    pub(crate) fn is_unsent_request(&self) -> bool {
+        matches!(self.op, Some(Op { kind: OpKind::Request, seq: 0 }))
+    }
+
     /// Whether an operation is in flight, noted, or waits to be sent.
     pub(crate) fn is_busy(&self) -> bool {
         self.op.is_some() || self.beside.is_some() || self.noted_cancel || self.noted_unlock

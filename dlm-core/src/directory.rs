@@ -10,7 +10,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
 use crate::slots::{SLOTS, Slots, slot_of};
 use crate::away::Kind;
-use crate::{Member, Name, Token};
+use crate::{Member, Name, Token, View};
 
 /// The directory of the slots this node owns.
 #[derive(Debug, Default)]
@@ -224,7 +224,10 @@ impl LockTable {
     }
 
     /// Takes over the slots of a new view: what may be kept is kept, the rest asks (R4).
-    pub(crate) fn install_slots(&mut self, members: &[Member], first: bool) -> Vec<(u16, u16)> {
+    pub(crate) fn install_slots(&mut self, view: &View, first: bool) -> Vec<(u16, u16)> {
+        let members = &view.members;
+        // Nobody else is, or was, anywhere: every name is free.
+        let beginning = first && members.len() == 1 && view.unsafe_members.is_empty();
         let me = self.cluster.me;
         let old_members = core::mem::take(&mut self.cluster.view.members);
         let old = core::mem::replace(&mut self.cluster.directory.slots, Slots::new(members));
@@ -246,7 +249,7 @@ impl LockTable {
             for key in stale {
                 directory.entries.remove(&key);
             }
-            if has && !(first && members.len() == 1) {
+            if has && !beginning {
                 directory.rebuilding.insert(slot);
                 match need.last_mut().filter(|last| last.1 + 1 == slot) {
                     Some(last) => last.1 = slot,

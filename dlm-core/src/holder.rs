@@ -62,7 +62,8 @@ impl LockTable {
     /// it is complete at once.
     pub(crate) fn away_convert(&mut self, cx: &mut Context<'_>, index: u32) {
         let lock = &mut self.locks[index];
-        let mode = lock.requested.expect("a conversion asks for a mode");
+        // On an away lock a requested mode says that the *master* queued it.
+        let mode = lock.requested.take().expect("a conversion asks for a mode");
         let granted = lock.granted.expect("a granted lock has a mode");
         let recorded = lock.away().and_then(|away| away.moving).is_some_and(|m| m.sent.is_some());
         let bytes = lock.flags.any(LockFlags::VALBLK | LockFlags::IVVALBLK);
@@ -77,7 +78,6 @@ impl LockTable {
         }
         let lock = &mut self.locks[index];
         lock.granted = Some(mode);
-        lock.requested = None;
         lock.told = Mode::NL;
         lock.since = cx.now;
         self.report(cx, index, Status::Granted, Some(mode));
@@ -155,6 +155,7 @@ impl LockTable {
         let Some(Op { kind, seq: 0 }) = away.op else { return };
         let seq = away.next_seq();
         away.op = Some(Op { kind, seq });
+        away.master = Some(master);
         let lock = &self.locks[index];
         let message = match kind {
             OpKind::Request => Traffic::Request {
@@ -185,9 +186,7 @@ impl LockTable {
     /// A request that waits behind another's look-up: nobody else knows of it.
     fn is_parked(&self, index: u32) -> bool {
         let lock = &self.locks[index];
-        let unsent = lock.away().is_some_and(|away| {
-            matches!(away.op, Some(Op { kind: OpKind::Request, seq: 0 }))
-        });
+        let unsent = lock.away().is_some_and(Away::is_unsent_request);
         let first = match self.resources[lock.resource].role.as_deref() {
             Some(Role { kind: Kind::Lookup { first, .. }, .. }) => *first == lock.id,
             _ => false,
@@ -225,6 +224,9 @@ impl LockTable {
     pub(crate) fn leave_own(&mut self, resource: u32, index: u32) {
         let role = self.resources[resource].role.as_mut().expect("an away lock's name has a role");
         role.own.remove(&mut self.locks, Chain::Resource, index);
+        if let Kind::Rebuilding(records) = &mut role.kind {
+            records.retain(|record| record.lock != index);
+        }
         self.cluster.away_locks -= 1;
     }
 
@@ -321,6 +323,9 @@ impl LockTable {
     /// A request whose look-up is through, but that was cancelled meanwhile.
     pub(crate) fn end_if_noted(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         let away = self.locks[index].away().expect("an own lock is away");
+        if !away.is_unsent_request() {
+            return false;
+        }
         let status = match (away.noted_unlock, away.noted_cancel) {
             (true, _) => Status::Unlocked,
             (false, true) => self.take_cancel_status(index),

@@ -83,6 +83,9 @@ pub(crate) struct Lock {
 pub(crate) struct Rare {
     /// The caller's value block; exists once VALBLK was used (6.2).
     pub(crate) value: Option<Value>,
+    /// The bytes it last read from the resource, or wrote to it. With a conversion under way `value`
+    /// holds what the caller wants to write, which nobody may take for the resource's.
+    pub(crate) seen: Option<Value>,
     /// Transaction id.
     pub(crate) xid: u64,
     /// Time limit of the last call, in centiseconds (D12).

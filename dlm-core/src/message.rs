@@ -118,8 +118,10 @@ pub struct Record {
     pub flags: LockFlags,
     /// Owner's process id.
     pub pid: u32,
-    /// The owner's value block, if it has one.
+    /// The owner's value block, if it has one: what an operation in flight writes.
     pub value: Option<Value>,
+    /// The bytes it last read or wrote, under `value_seq`.
+    pub seen: Option<Value>,
     /// Value-block sequence number it saw.
     pub value_seq: u32,
     /// Strongest mode it was told about.
@@ -270,6 +272,8 @@ pub struct Standing {
     pub sb_flags: SbFlags,
     /// The master's copy of the value block.
     pub value: Option<Value>,
+    /// That copy is what the resource holds under `value_seq`.
+    pub seen: bool,
     /// Value-block sequence number.
     pub value_seq: u32,
     /// Number of the last grant.

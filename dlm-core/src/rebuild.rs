@@ -48,7 +48,12 @@ impl LockTable {
         let lock = match known {
             Some(lock) => lock,
             None if from == self.cluster.me => match self.find_lock(record.lock) {
-                Some(lock) => lock,
+                Some(lock) => {
+                    // What is in flight is in the record; the queues know only what was queued.
+                    let own = &mut self.locks[lock];
+                    own.requested = own.requested.filter(|_| own.state != LockState::Granted);
+                    lock
+                }
                 None => return,
             },
             None => {
@@ -67,6 +72,7 @@ impl LockTable {
             copy.told = record.told;
             if record.value.is_some() {
                 copy.rare().value = record.value;
+                copy.rare().seen = record.seen;
             }
             let id = copy.id;
             self.say(cx, from, Tagged::RecordAck { lock: record.lock, id });
@@ -75,7 +81,7 @@ impl LockTable {
             self.cluster.arrivals += 1;
             let arrival = self.cluster.arrivals;
             let Record { place, term, flight, .. } = record;
-            let rebuilt = Rebuilt { lock, place, term, flight, arrival };
+            let rebuilt = Rebuilt { lock, place, term, flight, lowered: false, arrival };
             if let Some(records) = self.records(resource) {
                 records.push(rebuilt);
             }
@@ -164,15 +170,15 @@ impl LockTable {
             self.finish_operation(cx, lock);
         }
         self.pass_recovering(cx, resource);
-        for index in resumed {
-            self.resume_own(cx, index);
+        for (index, lowered) in resumed {
+            self.resume_own(cx, index, true, lowered);
         }
         // What is left was unlocked, or asks anew; in order of submission.
         while role.own.head != NIL {
             let index = role.own.head;
             role.own.remove(&mut self.locks, Chain::Resource, index);
             self.cluster.away_locks -= 1;
-            self.resume_own(cx, index);
+            self.resume_own(cx, index, false, false);
         }
         for (from, traffic) in role.parked {
             self.on_traffic(cx, from, traffic);
@@ -189,6 +195,7 @@ impl LockTable {
         let writes = match record.flight {
             Flight::Convert(mode) if held.is_down(mode) => {
                 lock.granted = Some(mode);
+                record.lowered = true;
                 value_move(Some(held), mode) == ValueMove::Write
             }
             // An unlock of an older life of the name was done then (rule 4).
@@ -269,11 +276,11 @@ impl LockTable {
             for record in records.iter().filter(|record| record.flight != Flight::Unlock) {
                 let lock = &self.locks[record.lock];
                 let Some(granted) = lock.granted else { continue };
-                let Some(value) = lock.value() else { continue };
+                let Some(value) = lock.rare.as_ref().and_then(|rare| rare.seen) else { continue };
                 if lock.requested.is_some() != queued || !lock.flags.has(LockFlags::VALBLK) {
                     continue;
                 }
-                let candidate = (*value, lock.value_seq);
+                let candidate = (value, lock.value_seq);
                 if granted > Mode::CR && sure.is_none() {
                     sure = Some(candidate);
                 }
@@ -304,7 +311,7 @@ impl LockTable {
         cx: &mut Context<'_>,
         resource: u32,
         record: &Rebuilt,
-        resumed: &mut Vec<u32>,
+        resumed: &mut Vec<(u32, bool)>,
     ) {
         let index = record.lock;
         let copy = matches!(self.locks[index].owner, Owner::Remote { .. });
@@ -322,7 +329,7 @@ impl LockTable {
             let role = self.resources[resource].role.as_mut().expect("still being rebuilt");
             role.own.remove(&mut self.locks, Chain::Resource, index);
             self.cluster.away_locks -= 1;
-            resumed.push(index);
+            resumed.push((index, record.lowered));
         }
         let lock = &self.locks[index];
         let (granted, requested) = (lock.granted, lock.requested);
@@ -349,7 +356,7 @@ impl LockTable {
     }
 
     /// An own lock of a name that this node serves now: what was in flight or noted runs.
-    fn resume_own(&mut self, cx: &mut Context<'_>, index: u32) {
+    fn resume_own(&mut self, cx: &mut Context<'_>, index: u32, queued: bool, lowered: bool) {
         let Some(away) = self.locks[index].rare.as_mut().and_then(|rare| rare.away.take()) else {
             return;
         };
@@ -359,8 +366,15 @@ impl LockTable {
                 (_, true) => self.end(cx, index, away.cancel_status.unwrap_or(Status::Cancelled)),
                 _ => self.request(cx, index),
             },
+            Some(OpKind::Unlock) if queued => self.unlock(cx, index),
             Some(OpKind::Unlock) => self.end(cx, index, Status::Unlocked),
-            Some(OpKind::Convert(mode)) => self.resume_conversion(cx, index, mode, &away),
+            Some(OpKind::Cancel) => {
+                self.cancel_resumed(cx, index, &away);
+                if away.noted_unlock && self.locks.get(index).is_some() {
+                    self.unlock(cx, index);
+                }
+            }
+            Some(OpKind::Convert(mode)) => self.resume_conversion(cx, index, mode, lowered, &away),
             _ if away.noted_unlock => self.unlock(cx, index),
             _ if away.noted_cancel => self.cancel_resumed(cx, index, &away),
             _ => {}
@@ -372,11 +386,12 @@ impl LockTable {
         cx: &mut Context<'_>,
         index: u32,
         mode: Mode,
+        lowered: bool,
         away: &crate::away::Away,
     ) {
         let lock = &self.locks[index];
-        if lock.granted == Some(mode) && lock.requested.is_none() {
-            self.complete(cx, index, Status::Granted); // lowered while rebuilding
+        if lowered {
+            self.complete(cx, index, Status::Granted);
         } else if away.noted_unlock {
             return self.unlock(cx, index);
         } else if lock.state == LockState::Granted && away.noted_cancel {

@@ -34,7 +34,7 @@ impl LockTable {
             .filter(|member| !first && !view.members.contains(member))
             .collect();
         self.rebase(view.id);
-        let need = self.install_slots(&view.members, first); // 2
+        let need = self.install_slots(&view, first); // 2
         let (id, members) = (view.id, view.members.clone());
         self.cluster.view = view; // 1
         self.cluster.departed.extend(gone);
@@ -294,7 +294,8 @@ impl LockTable {
         }
         let away = self.locks[index].away_mut().expect("an own lock is away");
         away.master_id = crate::LockId(0);
-        away.moving = Some(Moving { sent: None });
+        away.master = None;
+        away.moving = Some(Moving { sent: None, flight: Flight::Nothing });
     }
 
     /// A claim was answered: the records go to the new master.
@@ -346,6 +347,8 @@ impl LockTable {
                 _ => view,
             };
             moving.sent = Some((master, since));
+            moving.flight = record.flight;
+            away.master = Some(master);
             self.say(cx, master, Tagged::Record(Box::new(record)));
         }
     }
@@ -369,6 +372,7 @@ impl LockTable {
             flags: lock.flags,
             pid: lock.pid,
             value: lock.value().copied(),
+            seen: lock.rare.as_ref().and_then(|rare| rare.seen),
             value_seq: lock.value_seq,
             told: lock.told,
             flight,
@@ -443,8 +447,8 @@ impl LockTable {
         let away = self.locks[index].away_mut().expect("an own lock is away");
         let sent = away.moving.and_then(|moving| moving.sent);
         if sent.is_some_and(|(to, since)| to == master && since <= round) {
-            away.moving = None;
-            self.settle(cx, index);
+            let flight = away.moving.take().map_or(Flight::Nothing, |moving| moving.flight);
+            self.settle(cx, index, flight);
         }
     }
 
@@ -452,23 +456,26 @@ impl LockTable {
     /// thaw, so the lock is settled first.
     pub(crate) fn settle_early(&mut self, cx: &mut Context<'_>, index: u32) {
         let Some(away) = self.locks[index].away_mut() else { return };
-        if away.moving.take().is_some() {
-            self.settle(cx, index);
+        if let Some(moving) = away.moving.take() {
+            self.settle(cx, index, moving.flight);
         }
     }
 
-    /// A moved lock has a master again.
-    pub(crate) fn settle(&mut self, cx: &mut Context<'_>, index: u32) {
+    /// A moved lock has a master again. `told` is what its record said was in flight.
+    pub(crate) fn settle(&mut self, cx: &mut Context<'_>, index: u32, told: Flight) {
         let lock = &mut self.locks[index];
         let granted = lock.granted;
         let away = lock.away_mut().expect("only away locks move");
         match away.op.map(|op| op.kind) {
-            Some(OpKind::Unlock) => {
+            Some(OpKind::Unlock) if told == Flight::Unlock => {
                 let resource = self.locks[index].resource;
                 self.leave_own(resource, index);
                 self.end(cx, index, Status::Unlocked);
             }
-            Some(OpKind::Convert(mode)) if granted.is_some_and(|held| held.is_down(mode)) => {
+            Some(OpKind::Convert(mode))
+                if told == Flight::Convert(mode)
+                    && granted.is_some_and(|held| held.is_down(mode)) =>
+            {
                 away.op = None;
                 lock.granted = Some(mode);
                 lock.requested = None;

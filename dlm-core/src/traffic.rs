@@ -171,12 +171,8 @@ impl LockTable {
     /// An own lock that `from` is the present master of (R3).
     fn answered_lock(&self, from: Member, id: LockId) -> Option<u32> {
         let index = self.find_lock(id)?;
-        let lock = &self.locks[index];
-        lock.away()?;
-        match self.resources[lock.resource].role.as_deref()?.kind {
-            Kind::Remote { master, .. } if master == from => Some(index),
-            _ => None,
-        }
+        let away = self.locks[index].away()?;
+        (away.master == Some(from)).then_some(index)
     }
 
     fn answer_unknown(
@@ -191,6 +187,7 @@ impl LockTable {
             granted: None,
             sb_flags: SbFlags(0),
             value: None,
+            seen: false,
             value_seq: 0,
             token: crate::Token(0),
             place: 0,
@@ -256,6 +253,7 @@ impl LockTable {
             granted: lock.granted,
             sb_flags: lock.sb_flags,
             value: lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)).copied(),
+            seen: lock.rare.as_ref().is_some_and(|r| r.seen.is_some() && r.seen == r.value),
             value_seq: lock.value_seq,
             token: lock.token,
             place,
@@ -313,9 +311,10 @@ impl LockTable {
                 self.take_standing(index, now);
                 self.run_noted(cx, index);
             }
-            (OpKind::Convert(_), Outcome::Queued) => {
+            (OpKind::Convert(mode), Outcome::Queued) => {
                 self.take_standing(index, now);
                 let lock = &mut self.locks[index];
+                lock.requested = Some(mode);
                 lock.state = LockState::Converting;
                 lock.since = cx.now;
                 self.run_noted(cx, index);
@@ -413,6 +412,9 @@ impl LockTable {
         lock.token = now.token;
         if now.value.is_some() && lock.value().is_some() {
             lock.rare().value = now.value;
+        }
+        if now.seen && now.value.is_some() {
+            lock.rare().seen = now.value;
         }
         if let Some(away) = lock.away_mut() {
             away.place = Some(now.place);
