@@ -200,17 +200,13 @@ impl LockTable {
             let Some(role) = self.resources.get(index).and_then(|r| r.role.as_deref()) else {
                 continue;
             };
-            let moves = match role.kind {
-                Kind::Remote { master, .. } => {
-                    let moving = role.own.iter(&self.locks, Chain::Resource).any(|lock| {
-                        self.locks[lock].away().is_some_and(|away| away.moving.is_some())
-                    });
-                    moving || !self.cluster.is_member(master)
-                }
+            let lost = match role.kind {
+                Kind::Remote { master, .. } => !self.cluster.is_member(master),
                 Kind::Claiming => true,
-                Kind::Rebuilding(_) => !role.own.is_empty(),
-                Kind::Lookup { .. } | Kind::Leaving => false,
+                Kind::Lookup { .. } | Kind::Rebuilding(_) | Kind::Leaving => false,
             };
+            let moves = lost
+                || role.own.iter(&self.locks, Chain::Resource).any(|lock| self.must_move(lock));
             if moves {
                 self.move_name(cx, index);
             }
@@ -223,28 +219,39 @@ impl LockTable {
         None
     }
 
+    /// Whether a lock is between two masters, or its master is lost.
+    fn must_move(&self, index: u32) -> bool {
+        self.locks[index].away().is_some_and(|away| {
+            away.moving.is_some()
+                || away.master.is_some_and(|master| !self.cluster.is_member(master))
+        })
+    }
+
     fn move_name(&mut self, cx: &mut Context<'_>, resource: u32) {
         for index in self.own_locks(resource) {
-            self.prepare_move(cx, index);
+            if self.must_move(index) {
+                self.prepare_move(cx, index);
+            }
         }
         let own = self.own_locks(resource);
-        let moving = own
-            .iter()
-            .any(|index| self.locks[*index].away().is_some_and(|away| away.moving.is_some()));
+        let moving = self.is_moving(&own);
         let role = self.resources[resource].role.as_ref().expect("a name to move has a role");
-        let rebuilding = matches!(role.kind, Kind::Rebuilding(_));
+        let lost = match role.kind {
+            Kind::Remote { master, .. } => !self.cluster.is_member(master),
+            Kind::Claiming => true,
+            _ => false,
+        };
         let name = self.resources[resource].name.clone();
         if moving {
-            if !rebuilding {
+            if lost {
                 self.set_role(resource, Kind::Claiming);
             }
             self.cluster.claims_open += 1;
             let owner = self.slot_owner(name.as_bytes());
             self.say(cx, owner, Tagged::Claim { name });
-        } else if !rebuilding {
+        } else if lost {
             let first = own.first().map_or(crate::LockId(0), |index| self.locks[*index].id);
-            let parked = &self.resources[resource].role.as_ref().expect("has a role").parked;
-            if own.is_empty() && parked.is_empty() {
+            if own.is_empty() && role.parked.is_empty() {
                 self.resources[resource].role = None;
                 return self.forget_resource(resource);
             }
@@ -253,12 +260,21 @@ impl LockTable {
         }
     }
 
+    fn is_moving(&self, own: &[u32]) -> bool {
+        own.iter().any(|index| self.locks[*index].away().is_some_and(|a| a.moving.is_some()))
+    }
+
     /// What becomes of one own lock whose master is lost (R13): ended, asked for anew, or moved.
     fn prepare_move(&mut self, cx: &mut Context<'_>, index: u32) {
         let state = self.locks[index].state;
         let bytes = self.locks[index].flags.any(LockFlags::VALBLK | LockFlags::IVVALBLK)
             && matches!(self.locks[index].granted, Some(Mode::PW | Mode::EX));
+        let members = &self.cluster.view.members;
         let away = self.locks[index].away_mut().expect("an own lock is away");
+        let sent = away.moving.and_then(|moving| moving.sent);
+        if sent.is_some_and(|(master, _)| members.contains(&master)) {
+            return; // its new master has the record, and gets it again (R17)
+        }
         let op = away.op;
         // A cancel or unlock beside a conversion was lost with the master: it is noted instead.
         if let Some(beside) = away.beside.take() {
@@ -307,24 +323,37 @@ impl LockTable {
         term: Token,
     ) {
         self.cluster.claims_open = self.cluster.claims_open.saturating_sub(1);
+        self.saw_token(term);
         if let Some(resource) = self.find_resource(name.as_bytes()) {
-            self.saw_token(term);
-            if master == self.cluster.me {
-                self.begin_rebuild(resource, term);
-            } else if self.is_claiming(resource) {
-                self.set_role(resource, Kind::Remote { master, term });
-            }
-            self.send_records(cx, resource, master, term);
-            if master != self.cluster.me {
-                self.refuse_parked(cx, resource);
-            }
+            self.move_records(cx, resource, master, term);
         }
         self.check_locks_done(cx);
     }
 
-    fn is_claiming(&self, resource: u32) -> bool {
-        let role = self.resources[resource].role.as_ref();
-        role.is_some_and(|role| matches!(role.kind, Kind::Claiming))
+    /// Sends the moving locks of a name to its new master, unless all were settled meanwhile.
+    fn move_records(
+        &mut self,
+        cx: &mut Context<'_>,
+        resource: u32,
+        master: Member,
+        term: Token,
+    ) {
+        let own = self.own_locks(resource);
+        let Some(role) = self.resources[resource].role.as_ref() else { return };
+        let same = matches!(role.kind, Kind::Remote { master: of, .. } if of == master);
+        let claiming = matches!(role.kind, Kind::Claiming);
+        if !claiming && !self.is_moving(&own) {
+            return;
+        }
+        if master == self.cluster.me {
+            self.begin_rebuild(resource, term);
+        } else if !same {
+            self.set_role(resource, Kind::Remote { master, term });
+        }
+        self.send_records(cx, resource, master, term);
+        if master != self.cluster.me {
+            self.refuse_parked(cx, resource);
+        }
     }
 
     fn send_records(
@@ -427,11 +456,7 @@ impl LockTable {
     ) -> Option<Job> {
         let end = self.resources.end().min(from.saturating_add(JOB_PART));
         for resource in from..end {
-            let role = self.resources.get(resource).and_then(|r| r.role.as_deref());
-            let with = role.is_some_and(|role| {
-                matches!(role.kind, Kind::Remote { master: of, .. } if of == master)
-            });
-            if !with {
+            if self.resources.get(resource).is_none_or(|r| r.role.is_none()) {
                 continue;
             }
             for index in self.own_locks(resource) {

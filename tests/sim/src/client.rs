@@ -348,7 +348,7 @@ impl World {
                 self.oracle.token(&name, mode, completion.token.0)?;
             }
             if let Some(value) = before.writing.filter(|_| wrote(&before, completion)) {
-                self.oracle.wrote(self.now, &name, (life, user), value);
+                self.oracle.wrote(self.now, &name, (life, user), (completion.token.0, value));
             }
             self.check_read(&before, completion)?;
         }

@@ -27,6 +27,8 @@ pub struct Oracle {
 struct Written {
     /// Writes whose owner was told, and when, last one last.
     sure: Vec<(u64, Value)>,
+    /// Token of the last of them.
+    last_token: u64,
     /// Writes that may have been done since, or may still be.
     perhaps: Vec<Perhaps>,
 }
@@ -37,8 +39,10 @@ struct Perhaps {
     holder: Holder,
     /// `None`: bytes that the simulation does not track.
     value: Option<Value>,
-    /// It cannot be done any more after this moment.
+    /// It cannot be done any more.
     over: bool,
+    /// When another write was known to have come after it.
+    replaced: Option<u64>,
 }
 
 impl Written {
@@ -98,7 +102,7 @@ impl Oracle {
     /// A client asked to write; `None`: whatever it gave last.
     pub fn writes(&mut self, name: &[u8], holder: Holder, value: Option<Value>) {
         let written = self.values.entry(name.to_vec()).or_default();
-        written.perhaps.push(Perhaps { holder, value, over: false });
+        written.perhaps.push(Perhaps { holder, value, over: false, replaced: None });
     }
 
     /// A holder's operation ended, or the holder: it was done by now, or never will be.
@@ -110,10 +114,18 @@ impl Oracle {
     }
 
     /// A client was told that its write is done.
-    pub fn wrote(&mut self, now: u64, name: &[u8], holder: Holder, value: Value) {
+    /// The token says in which order: of two writers the earlier one may hear of it later.
+    pub fn wrote(&mut self, now: u64, name: &[u8], holder: Holder, (token, value): (u64, Value)) {
         let written = self.values.entry(name.to_vec()).or_default();
-        written.sure.push((now, value));
-        written.perhaps.retain(|perhaps| !perhaps.over && perhaps.holder != holder);
+        if token >= written.last_token {
+            written.last_token = token;
+            written.sure.push((now, value));
+        }
+        for perhaps in &mut written.perhaps {
+            if (perhaps.over || perhaps.holder == holder) && perhaps.replaced.is_none() {
+                perhaps.replaced = Some(now);
+            }
+        }
     }
 
     /// A client that asked at `since` read this value, and was not told that it may be old: it was the
@@ -122,7 +134,10 @@ impl Oracle {
         let Some(written) = self.values.get(name) else { return Ok(()) };
         let known = value == [0; VALUE_BYTES]
             || written.was_last(since, value)
-            || written.perhaps.iter().any(|perhaps| perhaps.value.is_none_or(|v| v == value));
+            || written.perhaps.iter().any(|perhaps| {
+                let recent = perhaps.replaced.is_none_or(|at| at >= since);
+                recent && perhaps.value.is_none_or(|v| v == value)
+            });
         if known {
             return Ok(());
         }
