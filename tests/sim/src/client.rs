@@ -35,6 +35,8 @@ struct Held {
     unlocking: bool,
     cancelling: bool,
     flags: LockFlags,
+    /// Number of its last grant.
+    token: u64,
     /// When the pending operation was asked for.
     since: u64,
     /// Value under way with the pending operation.
@@ -136,6 +138,7 @@ impl World {
             unlocking: false,
             cancelling: false,
             flags,
+            token: 0,
             since: now,
             writing: None,
         });
@@ -189,7 +192,7 @@ impl World {
         let call = Call { wants_blocking: true, ..call };
         self.oracle.believes(&name, (life, lock.user), Some(during))?;
         if writes {
-            self.oracle.writes(&name, (life, lock.user), Some(value));
+            self.oracle.writes(&name, (life, lock.user), Some(value), u64::MAX);
         }
         if let Some(held) = self.find(node, client, lock.user) {
             held.pending = Some(mode);
@@ -231,7 +234,8 @@ impl World {
         if writes {
             // Without VALBLK in this call the bytes given last are written (D3).
             let bytes = if flags.has(LockFlags::VALBLK) { Some(value) } else { None };
-            self.oracle.writes(&name, (life, lock.user), bytes);
+            let token = if lock.pending.is_none() { lock.token } else { u64::MAX };
+            self.oracle.writes(&name, (life, lock.user), bytes, token);
         }
         let request =
             Unlock { lock: lock.id, flags, user: None, value: Some(&value) };
@@ -326,6 +330,7 @@ impl World {
         let before = held.clone();
         check_status(&before, completion)?;
         held.granted = completion.granted;
+        held.token = completion.token.0;
         if completion.status != Status::Unlocked {
             held.pending = None;
             held.cancelling = false;

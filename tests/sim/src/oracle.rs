@@ -39,6 +39,8 @@ struct Perhaps {
     holder: Holder,
     /// `None`: bytes that the simulation does not track.
     value: Option<Value>,
+    /// Its writer's grant.
+    token: u64,
     /// It cannot be done any more.
     over: bool,
     /// When another write was known to have come after it.
@@ -100,9 +102,10 @@ impl Oracle {
     }
 
     /// A client asked to write; `None`: whatever it gave last.
-    pub fn writes(&mut self, name: &[u8], holder: Holder, value: Option<Value>) {
+    /// `token` is the writer's grant, as far as it is known.
+    pub fn writes(&mut self, name: &[u8], holder: Holder, value: Option<Value>, token: u64) {
         let written = self.values.entry(name.to_vec()).or_default();
-        written.perhaps.push(Perhaps { holder, value, over: false, replaced: None });
+        written.perhaps.push(Perhaps { holder, value, token, over: false, replaced: None });
     }
 
     /// A holder's operation ended, or the holder: it was done by now, or never will be.
@@ -122,7 +125,8 @@ impl Oracle {
             written.sure.push((now, value));
         }
         for perhaps in &mut written.perhaps {
-            if (perhaps.over || perhaps.holder == holder) && perhaps.replaced.is_none() {
+            let older = perhaps.over && perhaps.token < token;
+            if (older || perhaps.holder == holder) && perhaps.replaced.is_none() {
                 perhaps.replaced = Some(now);
             }
         }
