@@ -66,7 +66,7 @@ impl Options {
 /// Something that will happen.
 #[derive(Debug)]
 enum Event {
-    Deliver { from: usize, to: usize, life: u64, message: Box<Message> },
+    Deliver { from: usize, life: u64, to: usize, to_life: u64, message: Box<Message> },
     Tick { node: usize, life: u64 },
     Act { node: usize, life: u64, client: usize },
     TellView { node: usize, life: u64 },
@@ -192,9 +192,10 @@ impl World {
             println!("{:>9} {event:?}", self.now);
         }
         match event {
-            Event::Deliver { from, to, life, message } => {
+            Event::Deliver { from, life, to, to_life, message } => {
+                // A session is between two lives; what is left of it ends with either.
                 let sender = self.member_of_life(from, life);
-                if self.hosts[to].alive && !self.hosts[to].cut {
+                if self.lives_now(to, to_life) && !self.hosts[to].cut {
                     self.step(to, Input::Peer(sender, *message))?;
                 }
             }
@@ -390,7 +391,7 @@ impl World {
         match output {
             Output::Send { to, message } => {
                 self.messages += 1;
-                let from = node;
+                let (from, to_life) = (node, to.incarnation);
                 let to = to.node.0 as usize - 1;
                 if self.hosts[node].cut || self.hosts[to].cut {
                     return Ok(());
@@ -400,7 +401,8 @@ impl World {
                 let last = self.last_delivery.entry((from, to)).or_default();
                 *last = wanted.max(*last + 1);
                 let at = *last;
-                self.at(at, Event::Deliver { from, to, life, message: Box::new(message.clone()) });
+                let message = Box::new(message.clone());
+                self.at(at, Event::Deliver { from, life, to, to_life, message });
             }
             Output::Reply { client, result: Ok(_) } => {
                 if let Some(state) = self.hosts[node].clients.get_mut(client.slot as usize) {
