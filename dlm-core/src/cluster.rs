@@ -264,7 +264,6 @@ impl LockTable {
                 self.on_claim_reply(cx, &name, master, term);
             }
             Tagged::Record(record) => self.on_record(cx, from, *record),
-            Tagged::RecordAck { lock, id } => self.on_record_ack(from, lock, id),
             Tagged::LocksDone => self.on_locks_done(cx, from),
         }
     }

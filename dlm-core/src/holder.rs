@@ -357,9 +357,7 @@ impl LockTable {
         for index in asked {
             self.request(cx, index);
         }
-        for (from, traffic) in role.map(|role| role.parked).unwrap_or_default() {
-            self.on_traffic(cx, from, traffic);
-        }
+        self.serve_parked(cx, role.map(|role| role.parked).unwrap_or_default());
         self.resources[resource].pinned = false;
         self.reconsider(cx, &name);
         self.tidy_resource(cx, resource);
@@ -368,8 +366,20 @@ impl LockTable {
     /// Tells those who asked this node that it is not the master.
     pub(crate) fn refuse_parked(&mut self, cx: &mut Context<'_>, resource: u32) {
         let Some(role) = self.resources[resource].role.as_mut() else { return };
-        for (from, traffic) in core::mem::take(&mut role.parked) {
-            self.on_traffic(cx, from, traffic);
+        let parked = core::mem::take(&mut role.parked);
+        self.serve_parked(cx, parked);
+    }
+
+    /// Handles traffic that waited; what lost members said is void (R1, R17).
+    pub(crate) fn serve_parked(
+        &mut self,
+        cx: &mut Context<'_>,
+        parked: Vec<(Member, Traffic)>,
+    ) {
+        for (from, traffic) in parked {
+            if self.cluster.is_member(from) {
+                self.on_traffic(cx, from, traffic);
+            }
         }
     }
 }

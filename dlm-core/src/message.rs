@@ -86,13 +86,6 @@ pub enum Tagged {
     },
     /// One lock of the sender, for the new master.
     Record(Box<Record>),
-    /// The new master's id of a lock whose record it has.
-    RecordAck {
-        /// The owner's id.
-        lock: LockId,
-        /// The master's id.
-        id: LockId,
-    },
     /// Every lock that had to move was sent, and every lost member is harmless.
     LocksDone,
 }
@@ -148,6 +141,14 @@ pub enum Traffic {
     Thawed {
         /// The view in which they were rebuilt.
         round: ViewId,
+    },
+    /// The new master's id of a lock whose record it has. Like the thaw it counts over a change of
+    /// the view, and comes before it.
+    Recorded {
+        /// The owner's id.
+        lock: LockId,
+        /// The master's id.
+        id: LockId,
     },
     /// A new lock.
     Request {

@@ -75,7 +75,7 @@ impl LockTable {
                 copy.rare().seen = record.seen;
             }
             let id = copy.id;
-            self.say(cx, from, Tagged::RecordAck { lock: record.lock, id });
+            self.send_traffic(cx, from, Traffic::Recorded { lock: record.lock, id });
         }
         if known.is_none() {
             self.cluster.arrivals += 1;
@@ -94,7 +94,7 @@ impl LockTable {
     }
 
     /// The new master's id of a lock whose record it has.
-    pub(crate) fn on_record_ack(&mut self, from: Member, lock: LockId, id: LockId) {
+    pub(crate) fn on_recorded(&mut self, from: Member, lock: LockId, id: LockId) {
         let Some(index) = self.find_lock(lock) else { return };
         let Some(away) = self.locks[index].away_mut() else { return };
         let sent = away.moving.and_then(|moving| moving.sent);
@@ -180,9 +180,7 @@ impl LockTable {
             self.cluster.away_locks -= 1;
             self.resume_own(cx, index, false, false);
         }
-        for (from, traffic) in role.parked {
-            self.on_traffic(cx, from, traffic);
-        }
+        self.serve_parked(cx, role.parked);
         self.resources[resource].pinned = false;
         self.tidy_resource(cx, resource);
     }

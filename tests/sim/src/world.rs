@@ -454,6 +454,9 @@ impl World {
                 self.view.id.0,
                 spaces.iter().map(|s| (s.locks, s.resources)).collect::<Vec<_>>()
             );
+            for space in &spaces {
+                text += &format!("\n    {:?}", host.node.dump(space.id, 0, 100).resources);
+            }
             for client in host.clients.iter().filter(|client| !client.is_idle()) {
                 text += &format!("\n    {client:?}");
             }
