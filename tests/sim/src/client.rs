@@ -206,6 +206,7 @@ impl World {
             self.oracle.believes(&name, (life, lock.user), Some(granted))?;
             if let Some(held) = self.find(node, client, lock.user) {
                 held.pending = None;
+                held.flags = lock.flags;
             }
         }
         Ok(())
