@@ -1,6 +1,7 @@
 //! Who is told what: blocking callbacks on the master (3.5) and the filters at delivery (5.2).
 
 use crate::Mode;
+use crate::seeded::bug;
 
 /// Why holders are told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,11 +29,16 @@ impl Want {
     /// Whether a holder is to be told, and of which mode. PR and CW exclude each other although
     /// neither is stronger: for this pair the memory does not suppress repeats.
     pub(crate) fn tells(self, granted: Mode, told: Mode) -> Option<Mode> {
-        let new = |mode: Mode| (told < mode && !granted.compatible(mode)).then_some(mode);
+        let new = |mode: Mode| {
+            let new = told < mode || bug("memory-ignored");
+            (new && !granted.compatible(mode)).then_some(mode)
+        };
         match self {
-            Self::Request(mode) if granted.is_middle(mode) => (told < Mode::EX).then_some(mode),
+            Self::Request(mode) if granted.is_middle(mode) && !bug("middle-modes-once") => {
+                (told < Mode::EX).then_some(mode)
+            }
             Self::Request(mode) => new(mode),
-            Self::Pass { high, cw } if granted == Mode::PR && cw => {
+            Self::Pass { high, cw } if granted == Mode::PR && cw && !bug("pass-ignores-cw") => {
                 let mode = if high == Mode::PR { Mode::CW } else { high };
                 (told < Mode::EX).then_some(mode)
             }
@@ -50,5 +56,7 @@ pub(crate) fn delivered(mode: Mode, cast: Option<Option<Mode>>, last: Option<Mod
         Some(Some(held)) => held.compatible(mode),
     };
     let redundant = last.is_some_and(|last| last == mode || (last > mode && last > Mode::PR));
+    let stale = stale && !bug("stale-notice-delivered");
+    let redundant = redundant && !bug("redundant-notice-delivered");
     !stale && !redundant
 }

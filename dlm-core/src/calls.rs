@@ -2,6 +2,7 @@
 
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
+use crate::seeded::bug;
 use crate::{
     Call, ClientId, Convert, Errno, LockCall, LockFlags, LockId, LockState, Mode, NodeId, SbFlags,
     Status, Unlock, VALUE_BYTES, Value,
@@ -9,10 +10,7 @@ use crate::{
 
 /// Flags an unlock may have (2.3).
 const UNLOCK_FLAGS: LockFlags = LockFlags(
-    LockFlags::CANCEL.0
-        | LockFlags::VALBLK.0
-        | LockFlags::IVVALBLK.0
-        | LockFlags::FORCEUNLOCK.0,
+    LockFlags::CANCEL.0 | LockFlags::VALBLK.0 | LockFlags::IVVALBLK.0 | LockFlags::FORCEUNLOCK.0,
 );
 
 impl LockTable {
@@ -26,11 +24,10 @@ impl LockTable {
     ) -> Result<(LockId, Pending), Errno> {
         let LockCall { call, name } = request;
         if call.flags.has(LockFlags::ORPHAN) {
-            return Ok((self.adopt(cx, client, call, name)?, Pending::Nothing));
+            return Ok((self.adopt(cx, client, call, name, locks_max)?, Pending::Nothing));
         }
         let mode = check_lock(call, name)?;
-        let owned = cx.clients.get(client).map_or(0, |client| client.lock_count);
-        if owned >= locks_max || self.locks.len() >= crate::lock::LOCKS_MAX {
+        if cx.clients.owned(client) >= locks_max || self.locks.len() >= crate::lock::LOCKS_MAX {
             return Err(Errno::ENOMEM);
         }
         let resource = self.resource_of(cx, name).ok_or(Errno::EINVAL)?;
@@ -66,12 +63,16 @@ impl LockTable {
             take_value(lock, *value);
         }
         let mode = check_convert(call)?;
+        if flags.has(LockFlags::VALBLK) && value.is_none() {
+            return Err(Errno::EINVAL);
+        }
         let busy = lock.away().is_some_and(crate::away::Away::is_busy);
         if lock.state != LockState::Granted || busy {
             return Err(Errno::EBUSY);
         }
         let granted = lock.granted.expect("a lock on the granted queue has a mode");
-        if flags.has(LockFlags::QUECVT) && !granted.quecvt_allows(mode) {
+        if flags.has(LockFlags::QUECVT) && !granted.quecvt_allows(mode) && !bug("quecvt-unchecked")
+        {
             return Err(Errno::EINVAL);
         }
         if lock.away().is_some() {
@@ -80,9 +81,9 @@ impl LockTable {
             self.change_granted(index, |lock| lock.requested = Some(mode));
         }
         let lock = &mut self.locks[index];
-        lock.flags = flags;
+        lock.flags = if bug("flags-pile-up") { lock.flags.with(flags) } else { flags };
         lock.sb_flags = SbFlags(0);
-        Ok((*id, Pending::Convert(index)))
+        Ok((LockId(0), Pending::Convert(index)))
     }
 
     /// [`crate::Request::Unlock`].
@@ -104,13 +105,17 @@ impl LockTable {
         if flags.has(LockFlags::VALBLK) {
             take_value(lock, *value);
         }
+        let idle = lock.state == LockState::Granted && !bug("idle-cancel-sticks");
+        if flags.has(LockFlags::CANCEL) && idle {
+            return Ok((LockId(0), Pending::Nothing)); // nothing to cancel, so no flag stays
+        }
         lock.flags = lock.flags.with(*flags);
         lock.sb_flags = SbFlags(0);
         let pending = match flags.has(LockFlags::CANCEL) {
             true => Pending::Cancel(index),
             false => Pending::Unlock(index),
         };
-        Ok((*id, pending))
+        Ok((LockId(0), pending))
     }
 
     /// [`crate::Request::DeadlockCancel`]: a cancel whose completion says EDEADLK. On an idle lock the
@@ -130,7 +135,7 @@ impl LockTable {
         lock.deadlock_cancel = true;
         lock.flags = lock.flags.with(flags).with(LockFlags::CANCEL);
         lock.sb_flags = SbFlags(0);
-        Ok((id, Pending::Cancel(index)))
+        Ok((LockId(0), Pending::Cancel(index)))
     }
 
     /// Carries out what an accepted call asked for.
@@ -138,7 +143,9 @@ impl LockTable {
         cx.counters.operations += 1;
         match pending {
             Pending::Nothing => {}
-            Pending::Request(index) if self.resources[self.locks[index].resource].role.is_some() => {
+            Pending::Request(index)
+                if self.resources[self.locks[index].resource].role.is_some() =>
+            {
                 self.away_request(cx, index);
             }
             Pending::Convert(index) if self.locks[index].away().is_some() => {
@@ -155,7 +162,9 @@ impl LockTable {
             Pending::Unlock(index) => self.unlock(cx, index),
             Pending::Cancel(index) if self.locks[index].state == LockState::Granted => {}
             Pending::Cancel(index) => {
-                let deadlock = core::mem::take(&mut self.locks[index].deadlock_cancel);
+                let lock = &mut self.locks[index];
+                let deadlock = lock.deadlock_cancel;
+                lock.deadlock_cancel = deadlock && bug("deadlock-mark-stays");
                 let status = if deadlock { Status::Deadlock } else { Status::Cancelled };
                 self.cancel(cx, index, status);
             }
@@ -172,8 +181,7 @@ impl LockTable {
         pid: u32,
     ) -> Result<(), Errno> {
         if node != 0 && node != own_node.0 {
-            self.purge_elsewhere(cx, node, pid);
-            return Ok(());
+            return self.purge_elsewhere(cx, node, pid);
         }
         if pid != 0 && pid == cx.clients.pid(client) {
             cx.clients.mute(client, true);
@@ -223,7 +231,10 @@ impl LockTable {
             return self.abandon(cx, index);
         }
         let lock = &mut self.locks[index];
-        lock.flags = lock.flags.with(LockFlags::FORCEUNLOCK).with(LockFlags::IVVALBLK);
+        lock.flags = lock.flags.with(LockFlags::FORCEUNLOCK);
+        if !bug("death-leaves-block-valid") {
+            lock.flags = lock.flags.with(LockFlags::IVVALBLK);
+        }
         self.unlock(cx, index);
     }
 
@@ -245,6 +256,7 @@ impl LockTable {
         client: ClientId,
         call: &Call,
         name: &[u8],
+        locks_max: u32,
     ) -> Result<LockId, Errno> {
         let mode = check_lock(call, name)?;
         let resource = self.find_resource(name).ok_or(Errno::ENOENT)?;
@@ -254,13 +266,17 @@ impl LockTable {
         held.extend(self.resources[resource].granted.iter(&self.locks, Chain::Resource));
         for index in held {
             let lock = &self.locks[index];
-            if lock.owner == Owner::Orphan && lock.granted == Some(mode) {
+            let fits = lock.granted == Some(mode) || bug("any-mode-adopted");
+            if lock.owner == Owner::Orphan && fits {
                 found = Ok(index); // the last one seen was granted first
             } else if lock.owner == Owner::Orphan && found.is_err() {
                 found = Err(Errno::EAGAIN);
             }
         }
         let index = found?;
+        if cx.clients.owned(client) >= locks_max {
+            return Err(Errno::ENOMEM);
+        }
         self.leave_owner(cx, index);
         let pid = cx.clients.pid(client);
         let lock = &mut self.locks[index];
@@ -280,7 +296,7 @@ impl LockTable {
     /// The lock of an id, if it is this client's (D1, D2).
     fn owned_lock(&self, client: ClientId, id: LockId) -> Result<u32, Errno> {
         let index = self.find_lock(id).ok_or(Errno::ENOENT)?;
-        match self.locks[index].owner == Owner::Client(client) {
+        match self.locks[index].owner == Owner::Client(client) || bug("strangers-may-unlock") {
             true => Ok(index),
             false => Err(Errno::EPERM),
         }
@@ -311,10 +327,8 @@ fn take_value(lock: &mut crate::lock::Lock, value: Option<&Value>) {
 fn check_lock(call: &Call, name: &[u8]) -> Result<Mode, Errno> {
     let mode = Mode::from_number(call.mode).ok_or(Errno::EINVAL)?;
     let flags = call.flags;
-    let only_elsewhere = LockFlags::CANCEL
-        | LockFlags::QUECVT
-        | LockFlags::CONVDEADLK
-        | LockFlags::CONVERT;
+    let only_elsewhere =
+        LockFlags::CANCEL | LockFlags::QUECVT | LockFlags::CONVDEADLK | LockFlags::CONVERT;
     let expedite = flags.has(LockFlags::EXPEDITE);
     if name.len() > crate::RESOURCE_NAME_BYTES_MAX
         || flags.any(only_elsewhere)

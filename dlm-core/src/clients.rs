@@ -85,6 +85,11 @@ impl Clients {
         }
     }
 
+    /// How many locks it owns.
+    pub(crate) fn owned(&self, id: ClientId) -> u32 {
+        self.get(id).map_or(0, |client| client.lock_count)
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self, id: ClientId) -> u32 {
         self.get(id).map_or(0, |client| client.pid)

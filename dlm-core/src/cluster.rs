@@ -35,6 +35,8 @@ pub(crate) struct Cluster {
     pub(crate) claims_open: usize,
     /// All names were looked at for locks that must move.
     pub(crate) moved_all: bool,
+    /// Names were rebuilt since the last thaw.
+    pub(crate) rebuilt: bool,
     /// Who sent records since the last thaw.
     pub(crate) record_owners: BTreeSet<Member>,
     /// Own `LocksDone` of this view is said.
@@ -90,6 +92,7 @@ impl Cluster {
             locks_due: BTreeSet::new(),
             claims_open: 0,
             moved_all: false,
+            rebuilt: false,
             record_owners: BTreeSet::new(),
             locks_done_said: true,
             jobs: VecDeque::new(),

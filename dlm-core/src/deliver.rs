@@ -4,6 +4,7 @@ use crate::blocking::{self, Want};
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::message::Traffic;
+use crate::seeded::bug;
 use crate::slab::NIL;
 use crate::timer::Timer;
 use crate::value::value_for_completion;
@@ -12,14 +13,12 @@ use crate::{Blocking, Completion, LockFlags, Mode, Output, Status};
 impl LockTable {
     /// Tells the owner that its operation ended; the lock lives on.
     pub(crate) fn complete(&mut self, cx: &mut Context<'_>, index: u32, status: Status) {
+        let granted = self.locks[index].granted;
+        self.report(cx, index, status, granted);
         let lock = &self.locks[index];
-        // A holder that hears something else than a grant may be told again what it knows (5.2).
-        if status != Status::Granted && lock.told != Mode::NL {
-            if let Some(contention) = &mut self.resources[lock.resource].contention {
-                contention.retell = true;
-            }
+        if let Some(contention) = &mut self.resources[lock.resource].contention {
+            contention.retell |= lock.may_be_told_again() && !bug("retell-forgotten");
         }
-        self.report(cx, index, status, lock.granted);
     }
 
     /// Tells the owner that its operation ended and the lock with it, and removes the lock, which is
@@ -90,21 +89,24 @@ impl LockTable {
 
     fn tell_granted(&mut self, cx: &mut Context<'_>, resource: u32, want: Want, except: u32) {
         let contention = self.resources[resource].contend(&self.locks);
-        let retell = core::mem::take(&mut contention.retell);
+        let retell = contention.retell;
         let news = contention.any_holder(|granted, told| {
             want.tells(granted, told).is_some() && (retell || told != want.memory())
         });
         if !news {
             return;
         }
+        let mut retell = false;
         let mut at = self.resources[resource].granted.head;
         while at != NIL {
             let next = self.locks[at].next(Chain::Resource);
             if at != except {
                 self.tell_one(cx, at, want);
             }
+            retell |= self.locks[at].may_be_told_again();
             at = next;
         }
+        self.resources[resource].contend(&self.locks).retell = retell;
     }
 
     fn tell_one(&mut self, cx: &mut Context<'_>, index: u32, want: Want) {
@@ -161,7 +163,8 @@ impl LockTable {
         if !lock.flags.has(LockFlags::TIMEOUT) {
             return;
         }
-        let unarmed = |rare: &&mut Box<crate::lock::Rare>| rare.limit_cs > 0 && rare.limit.is_none();
+        let unarmed =
+            |rare: &&mut Box<crate::lock::Rare>| rare.limit_cs > 0 && rare.limit.is_none();
         let Some(rare) = lock.rare.as_mut().filter(unarmed) else { return };
         let limit = core::time::Duration::from_millis(rare.limit_cs.saturating_mul(10));
         let at = cx.now.after(limit);
@@ -170,7 +173,7 @@ impl LockTable {
     }
 
     fn disarm_limit(&mut self, cx: &mut Context<'_>, index: u32) {
-        let rare = self.locks[index].rare.as_mut();
+        let rare = self.locks[index].rare.as_mut().filter(|_| !bug("limit-outlives-operation"));
         if let Some(at) = rare.and_then(|rare| rare.limit.take()) {
             cx.timers.disarm(at, cx.space, Timer::Limit(index));
         }

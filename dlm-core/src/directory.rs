@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::away::Kind;
 use crate::cluster::ByName;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
 use crate::slots::{SLOTS, Slots, slot_of};
-use crate::away::Kind;
 use crate::{Member, Name, Token, View};
 
 /// The directory of the slots this node owns.

@@ -10,8 +10,8 @@ use crate::{
 pub enum Input<'a> {
     /// A client asks for something. The first request of a client is [`Request::Open`].
     Client(ClientId, Request<'a>),
-    /// A client's process or connection is gone. No output for it follows, and its id may not be
-    /// used again before this input was fed.
+    /// A client's process or connection is gone. No output for it follows; its slot may be used again
+    /// from now on, under a higher generation.
     ClientGone(ClientId),
     /// Membership installed a view of a lockspace: the answer to [`Output::Join`], and later changes.
     View(LockspaceId, View),
@@ -68,7 +68,7 @@ pub enum Request<'a> {
         /// Owner's pid.
         pid: u32,
     },
-    /// End this handle: its locks go, or become orphans (6.4). The client id is free afterwards.
+    /// End this handle: its locks go, or become orphans (6.4). The client's slot is free afterwards.
     Close,
     /// End this handle and take back one creation of its lockspace. Answered when the lockspace is
     /// gone, or with EBUSY where locks remain and `force` is false; the handle is gone either way.

@@ -3,6 +3,7 @@
 //! The rules of 3.1 are tried in their published order and the first that answers wins; the numbers
 //! in the comments are theirs.
 
+use crate::seeded::bug;
 use crate::{LockFlags, Mode};
 
 /// On which occasion a lock is looked at.
@@ -58,9 +59,10 @@ pub(crate) fn decide(
     if grantable(standing, requested, when, &conflict) {
         return Verdict::Grant;
     }
-    let tested = standing.granted.is_some() && !standing.flags.has(LockFlags::NOQUEUE);
-    if tested && deadlock() {
-        return match standing.flags.has(LockFlags::CONVDEADLK) {
+    let noqueue = standing.flags.has(LockFlags::NOQUEUE) && !bug("noqueue-tested-for-deadlock");
+    let tested = standing.granted.is_some() && !noqueue;
+    if tested && deadlock() && !bug("deadlock-unnoticed") {
+        return match standing.flags.has(LockFlags::CONVDEADLK) && !bug("convdeadlk-not-demoted") {
             true => Verdict::Demote,
             false => Verdict::Deadlock,
         };
@@ -80,7 +82,7 @@ pub(crate) fn grantable(
 ) -> bool {
     let Standing { granted, flags, converting_empty, waiting_empty, first } = *standing;
     let conversion = granted.is_some();
-    if flags.has(LockFlags::EXPEDITE) {
+    if flags.has(LockFlags::EXPEDITE) && !bug("expedite-waits") {
         return true; // 1
     }
     if conflict(requested) {
@@ -90,21 +92,24 @@ pub(crate) fn grantable(
         return true; // 4
     }
     if when == When::Now && conversion {
-        return !flags.has(LockFlags::QUECVT) || converting_empty; // 5, 6
+        return !flags.has(LockFlags::QUECVT) || converting_empty || bug("quecvt-in-place"); // 5, 6
     }
-    if flags.has(LockFlags::NOORDER) {
+    if flags.has(LockFlags::NOORDER) && !bug("noorder-ignored") {
         return true; // 7
     }
+    let converting_empty = converting_empty || bug("requests-pass-converters");
+    let waiting_empty = waiting_empty || bug("requests-pass-waiters");
     match (when, conversion) {
         (When::Now, _) => converting_empty && waiting_empty, // 9
-        (_, true) => first,                                  // 8
+        (_, true) => first || bug("conversions-unordered"),  // 8
         (_, false) => converting_empty && first,             // 10
     }
 }
 
 /// The one alternative mode that is tried, if any (1.5).
 pub(crate) fn alternative(flags: LockFlags, requested: Mode) -> Option<Mode> {
-    if flags.has(LockFlags::ALTPR) && requested != Mode::PR {
+    let altcw = flags.has(LockFlags::ALTCW) && bug("altcw-first");
+    if flags.has(LockFlags::ALTPR) && requested != Mode::PR && !altcw {
         return Some(Mode::PR);
     }
     (flags.has(LockFlags::ALTCW) && requested != Mode::CW).then_some(Mode::CW)
@@ -144,10 +149,12 @@ pub(crate) fn conversion_deadlock(
     ahead: u8,
     behind: &Pairs,
 ) -> bool {
-    if ahead & !granted.compatible_set() != 0 {
+    if ahead & !granted.compatible_set() != 0 && !bug("deadlock-ahead-unseen") {
         return true;
     }
     behind.any(|other_granted, other_requested| {
-        !granted.compatible(other_requested) && !other_granted.compatible(requested)
+        !bug("deadlock-behind-unseen")
+            && !granted.compatible(other_requested)
+            && !other_granted.compatible(requested)
     })
 }

@@ -49,10 +49,10 @@ impl LockTable {
         self.cluster.away_locks += 1;
         let role = self.resources[resource].role.as_mut().expect("a name not served has a role");
         role.own.push_back(&mut self.locks, Chain::Resource, index);
-        if let Kind::Lookup { first, .. } = &mut role.kind {
-            if first.0 == 0 {
-                *first = id;
-            }
+        if let Kind::Lookup { first, .. } = &mut role.kind
+            && first.0 == 0
+        {
+            *first = id;
         }
         self.arm_limit(cx, index);
         self.start(cx, index, OpKind::Request);
@@ -103,7 +103,7 @@ impl LockTable {
         let reachable = self.reachable_master(index);
         let away = self.locks[index].away_mut().expect("asked for away locks only");
         match away.op {
-            None => return self.start(cx, index, OpKind::Unlock),
+            None => self.start(cx, index, OpKind::Unlock),
             Some(Op { kind: OpKind::Convert(_) | OpKind::Cancel, seq }) if seq != 0 => {
                 if let Some(master) = reachable {
                     let seq = away.next_seq();
@@ -178,7 +178,9 @@ impl LockTable {
         let lock = &self.locks[index];
         let moving = lock.away().is_some_and(|away| away.moving.is_some());
         match self.resources[lock.resource].role.as_deref()?.kind {
-            Kind::Remote { master, .. } if self.cluster.is_member(master) && !moving => Some(master),
+            Kind::Remote { master, .. } if self.cluster.is_member(master) && !moving => {
+                Some(master)
+            }
             _ => None,
         }
     }
@@ -205,12 +207,7 @@ impl LockTable {
     }
 
     /// Ends an away lock: tells its owner, if `status` says so, and removes it.
-    pub(crate) fn end_away(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        status: Option<Status>,
-    ) {
+    pub(crate) fn end_away(&mut self, cx: &mut Context<'_>, index: u32, status: Option<Status>) {
         let resource = self.locks[index].resource;
         self.leave_own(resource, index);
         match status {
@@ -371,11 +368,7 @@ impl LockTable {
     }
 
     /// Handles traffic that waited; what lost members said is void (R1, R17).
-    pub(crate) fn serve_parked(
-        &mut self,
-        cx: &mut Context<'_>,
-        parked: Vec<(Member, Traffic)>,
-    ) {
+    pub(crate) fn serve_parked(&mut self, cx: &mut Context<'_>, parked: Vec<(Member, Traffic)>) {
         for (from, traffic) in parked {
             if self.cluster.is_member(from) {
                 self.on_traffic(cx, from, traffic);

@@ -95,9 +95,9 @@ impl LockTable {
             assert!(lock.away().is_some(), "{:?}: {:?} is not away", resource.name, lock.id);
         }
         let Kind::Rebuilding(records) = &role.kind else { return own.len() };
-        let copies = records.iter().filter(|record| {
-            matches!(self.locks[record.lock].owner, Owner::Remote { .. })
-        });
+        let copies = records
+            .iter()
+            .filter(|record| matches!(self.locks[record.lock].owner, Owner::Remote { .. }));
         own.len() + copies.count()
     }
 

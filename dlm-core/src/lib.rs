@@ -56,6 +56,7 @@ mod pass;
 mod rebuild;
 mod recover;
 mod resource;
+mod seeded;
 mod slab;
 mod slots;
 mod status;
@@ -67,8 +68,8 @@ mod value;
 mod view;
 
 pub use event::{
-    Access, Blocking, Call, Completion, Convert, Create, Input, LockCall, LossReason, Open, Outbox, Output,
-    Request, Unlock,
+    Access, Blocking, Call, Completion, Convert, Create, Input, LockCall, LossReason, Open, Outbox,
+    Output, Request, Unlock,
 };
 pub use flags::{LockFlags, SbFlags, SpaceFlags};
 pub use id::{ClientId, LockId, LockspaceId, Member, NodeId, Token, ViewId};

@@ -11,10 +11,10 @@
 use crate::clients::{Client, Phase};
 use crate::lock::Queue;
 use crate::lockspace::LockTable;
+use crate::seeded::bug;
 use crate::{
     Access, ClientId, Create, Errno, LOCKSPACE_NAME_BYTES_MAX, LockId, LockspaceId, LossReason,
-    Node, Open,
-    Outbox, Output, SpaceFlags, View,
+    Node, Open, Outbox, Output, SpaceFlags, View,
 };
 
 /// A lockspace on this node.
@@ -122,7 +122,9 @@ impl Node {
         match &mut space.stage {
             Stage::Joining(waiters) => waiters.push(waiter),
             Stage::Leaving { creators, .. } => creators.push(waiter),
-            Stage::Running if flags.has(SpaceFlags::NEWEXCL) => return Err(Errno::EEXIST),
+            Stage::Running if flags.has(SpaceFlags::NEWEXCL) && !bug("newexcl-ignored") => {
+                return Err(Errno::EEXIST);
+            }
             Stage::Running => {
                 space.create_count += 1;
                 self.bind(waiter.client, id, out);
@@ -238,7 +240,9 @@ impl Node {
                 space.create_count -= 1;
                 self.reply(client, Ok(LockId(0)), out);
             }
-            Stage::Running if !force && space.table.locks.len() > 0 => {
+            Stage::Running
+                if !force && space.table.locks.len() > 0 && !bug("release-never-busy") =>
+            {
                 self.reply(client, Err(Errno::EBUSY), out);
             }
             Stage::Running => {
@@ -263,7 +267,8 @@ impl Node {
     /// anew for whoever created it meanwhile.
     pub(crate) fn finish_leaving(&mut self, id: LockspaceId, out: &mut Outbox) {
         let leaving = self.space(id).is_some_and(|space| {
-            space.handles == 0 && matches!(space.stage, Stage::Leaving { .. })
+            (space.handles == 0 || bug("release-ends-others"))
+                && matches!(space.stage, Stage::Leaving { .. })
         });
         if !leaving {
             return;

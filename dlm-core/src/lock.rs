@@ -1,5 +1,6 @@
 //! One lock: who owns it, where it stands, what it remembers.
 
+use crate::seeded::bug;
 use crate::slab::{NIL, Slab};
 use crate::{ClientId, Instant, LockFlags, LockId, LockState, Mode, SbFlags, Token, Value};
 
@@ -127,6 +128,12 @@ impl Lock {
         self.rare.get_or_insert_default()
     }
 
+    /// Whether a callback that repeats what its holder was told would reach it: it was told, and has
+    /// heard a completion since (5.2).
+    pub(crate) fn may_be_told_again(&self) -> bool {
+        self.told != Mode::NL && self.last_blocking.is_none()
+    }
+
     /// The caller's value block, if one was ever given.
     pub(crate) fn value(&self) -> Option<&Value> {
         self.rare.as_ref()?.value.as_ref()
@@ -157,7 +164,7 @@ pub(crate) fn lock_id(index: u32, generation: u16) -> LockId {
 #[inline]
 pub(crate) fn find(locks: &Slab<Lock>, id: LockId) -> Option<u32> {
     let index = id.0 & ((1 << INDEX_BITS) - 1);
-    locks.get(index).filter(|lock| lock.id == id).map(|_| index)
+    locks.get(index).filter(|lock| lock.id == id || bug("stale-ids-live")).map(|_| index)
 }
 
 impl Queue {

@@ -13,7 +13,7 @@ use crate::table::{Table, hash_name};
 use crate::timer::{Timer, Timers};
 use crate::traffic::Answer;
 use crate::{
-    Call, ClientId, Instant, LockId, LockspaceId, LockState, Member, Mode, NodeCounters, Outbox,
+    Call, ClientId, Instant, LockId, LockState, LockspaceId, Member, Mode, NodeCounters, Outbox,
     Output, SbFlags, Token, ViewId,
 };
 

@@ -7,6 +7,7 @@ use crate::grant::{self, Pairs, Standing, Verdict, When};
 use crate::lock::Lock;
 use crate::lockspace::{Context, LockTable};
 use crate::resource::Resource;
+use crate::seeded::bug;
 use crate::slab::NIL;
 use crate::{LockFlags, LockState, Mode, SbFlags, Status};
 
@@ -20,7 +21,7 @@ impl LockTable {
             Verdict::Alternative(mode) => self.grant_alternative(cx, index, mode),
             _ if flags.has(LockFlags::NOQUEUE) => {
                 self.end(cx, index, Status::Again);
-                if flags.has(LockFlags::NOQUEUEBAST) {
+                if flags.has(LockFlags::NOQUEUEBAST) || bug("failed-try-tells-always") {
                     self.tell_all(cx, resource, Want::Request(mode), NIL);
                 }
                 self.tidy_resource(cx, resource);
@@ -42,19 +43,26 @@ impl LockTable {
             Verdict::Grant => self.grant(cx, index),
             Verdict::Alternative(mode) => self.grant_alternative(cx, index, mode),
             Verdict::Deadlock if !flags.has(LockFlags::NODLCKWT) => {
-                self.change_granted(index, |lock| lock.requested = None);
+                if !bug("edeadlk-keeps-requested") {
+                    self.change_granted(index, |lock| lock.requested = None);
+                }
                 return self.complete(cx, index, Status::Deadlock);
             }
             Verdict::Demote => {
                 self.demote(index);
-                self.pass_converting(cx, resource);
-                if !self.grantable_now(index) {
+                if !bug("demotion-frees-nothing") {
+                    self.pass_converting(cx, resource);
+                }
+                if !self.grantable_now(index) || bug("demoted-always-queues") {
                     return self.queue_conversion(cx, index);
                 }
                 self.grant(cx, index);
             }
             _ if flags.has(LockFlags::NOQUEUE) => {
                 let mode = requested(&self.locks[index]);
+                if bug("failed-conversion-forgets-mode") {
+                    self.change_granted(index, |lock| lock.requested = None);
+                }
                 self.complete(cx, index, Status::Again);
                 if flags.has(LockFlags::NOQUEUEBAST) {
                     self.tell_all(cx, resource, Want::Request(mode), index);
@@ -104,11 +112,16 @@ impl LockTable {
             LockState::Converting => {
                 self.leave_queue(index);
                 let lock = &mut self.locks[index];
-                lock.requested = None;
+                if !bug("cancel-keeps-requested") {
+                    lock.requested = None;
+                }
                 lock.since = cx.now;
                 self.resources[resource].join_granted(&mut self.locks, index);
                 self.complete(cx, index, status);
             }
+        }
+        if bug("cancel-without-pass") {
+            return self.tidy_resource(cx, resource);
         }
         self.pass(cx, resource);
         self.tidy_resource(cx, resource);
@@ -143,7 +156,9 @@ impl LockTable {
         let apply = |lock: &mut Lock| {
             lock.granted = Some(to);
             lock.requested = None;
-            lock.told = Mode::NL;
+            if !bug("grant-keeps-memory") {
+                lock.told = Mode::NL;
+            }
             lock.since = now;
             lock.token = token;
         };
@@ -152,7 +167,7 @@ impl LockTable {
             table.held[from as usize] -= 1;
         }
         table.held[to as usize] += 1;
-        if state == LockState::Granted && from == Some(to) {
+        if state == LockState::Granted && from == Some(to) && !bug("same-mode-to-head") {
             table.change_granted(&mut self.locks[index], apply);
         } else {
             match state {
@@ -204,7 +219,10 @@ impl LockTable {
         self.resources[resource].leave_granted(&mut self.locks, index);
         self.resources[resource].join_converting(&mut self.locks, index);
         self.arm_limit(cx, index);
-        self.tell(cx, resource, Want::Request(mode));
+        match bug("queued-conversion-tells-converters") {
+            true => self.tell_all(cx, resource, Want::Request(mode), index),
+            false => self.tell(cx, resource, Want::Request(mode)),
+        }
     }
 
     /// Replaces the requested mode of a lock, keeping the counts of its queue.

@@ -203,13 +203,17 @@ impl Node {
 
     fn on_safe(&mut self, member: Member, out: &mut Outbox) {
         for index in 0..self.spaces.len() {
-            self.with_table(LockspaceId(index as u32), out, |table, _| table.on_safe(member));
+            self.with_table(LockspaceId(index as u32), out, |table, cx| table.on_safe(cx, member));
         }
     }
 
     fn on_peer(&mut self, from: Member, message: Message, out: &mut Outbox) {
-        let of = |space: &&Box<Space>| space.table.cluster.global == message.space;
-        let Some(id) = self.spaces.iter().flatten().find(of).map(|space| space.id) else { return };
+        let of = |space: &&Space| space.table.cluster.global == message.space;
+        let Some(id) =
+            self.spaces.iter().flatten().map(|space| &**space).find(of).map(|space| space.id)
+        else {
+            return;
+        };
         self.with_table(id, out, |table, cx| table.on_message(cx, from, message));
         self.finish_leaving(id, out);
     }

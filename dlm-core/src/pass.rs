@@ -12,6 +12,7 @@ use crate::lock::Chain;
 use crate::lockspace::{Context, LockTable};
 use crate::master::{requested, standing};
 use crate::resource::{mode_set, strongest};
+use crate::seeded::bug;
 use crate::slab::NIL;
 use crate::{LockFlags, Mode};
 
@@ -50,8 +51,10 @@ impl LockTable {
     fn pass_when(&mut self, cx: &mut Context<'_>, resource: u32, when: When) {
         if self.resources[resource].has_queue() {
             let mut blocked = self.pass_conversions(cx, resource, when);
-            self.pass_waiters(cx, resource, &mut blocked);
-            if let Some(high) = strongest(blocked.modes) {
+            if !bug("pass-grants-no-waiter") {
+                self.pass_waiters(cx, resource, &mut blocked);
+            }
+            if let Some(high) = strongest(blocked.modes).filter(|_| !bug("pass-tells-nobody")) {
                 self.tell(cx, resource, Want::Pass { high, cw: blocked.cw });
             }
         }
@@ -80,7 +83,7 @@ impl LockTable {
             let (granted, demoted) = self.walk_conversions(cx, resource, when, &mut blocked);
             demotion_rounds += u32::from(demoted && !granted);
             let again = granted || (demoted && demotion_rounds == 1);
-            if !again {
+            if !again || bug("pass-without-restart") {
                 return blocked;
             }
         }
@@ -117,6 +120,9 @@ impl LockTable {
                 Verdict::Alternative(mode) => self.grant_alternative(cx, at, mode),
                 Verdict::Demote => self.demote(at),
                 Verdict::Deadlock if flags.has(LockFlags::NODLCKWT) => self.tell_self(cx, at, mode),
+                Verdict::Deadlock if bug("deadlocked-counts-as-blocked") => {
+                    blocked.add(1 << mode as u8)
+                }
                 Verdict::Deadlock => {}
                 Verdict::No => blocked.add(1 << mode as u8),
             }

@@ -9,7 +9,7 @@ use crate::message::{Flight, Record, Tagged, Traffic};
 use crate::mode::{ValueMove, value_move};
 use crate::slab::NIL;
 use crate::{
-    Call, LockFlags, LockId, LockState, Member, Mode, SbFlags, Status, Token, Value,
+    Call, Errno, LockFlags, LockId, LockState, Member, Mode, SbFlags, Status, Token, Value,
 };
 
 /// Names finished in one part of the job.
@@ -25,6 +25,7 @@ impl LockTable {
         let rebuilding =
             resource_now.role.as_ref().is_some_and(|r| matches!(r.kind, Kind::Rebuilding(_)));
         resource_now.term = resource_now.term.max(term);
+        self.cluster.rebuilt = true;
         if !rebuilding {
             self.set_role(resource, Kind::Rebuilding(Vec::new()));
         }
@@ -197,9 +198,7 @@ impl LockTable {
                 value_move(Some(held), mode) == ValueMove::Write
             }
             // An unlock of an older life of the name was done then (rule 4).
-            Flight::Unlock => {
-                matches!(held, Mode::PW | Mode::EX) && record.term == newest
-            }
+            Flight::Unlock => matches!(held, Mode::PW | Mode::EX) && record.term == newest,
             _ => false,
         };
         if !writes {
@@ -290,11 +289,11 @@ impl LockTable {
         let resource = &mut self.resources[resource];
         resource.invalid |= sure.is_none() && best.is_some();
         let mut found = sure.or(best);
-        if let Some((value, seq)) = pending.write {
-            if found.is_none_or(|(_, old)| !newer(old, seq)) {
-                found = Some((value, seq));
-                resource.invalid = false;
-            }
+        if let Some((value, seq)) = pending.write
+            && found.is_none_or(|(_, old)| !newer(old, seq))
+        {
+            found = Some((value, seq));
+            resource.invalid = false;
         }
         resource.invalid |= pending.invalidates;
         if let Some((value, seq)) = found {
@@ -443,11 +442,16 @@ impl LockTable {
     }
 
     /// Has another node remove its orphans.
-    pub(crate) fn purge_elsewhere(&mut self, cx: &mut Context<'_>, node: u32, pid: u32) {
+    pub(crate) fn purge_elsewhere(
+        &mut self,
+        cx: &mut Context<'_>,
+        node: u32,
+        pid: u32,
+    ) -> Result<(), Errno> {
         let target = self.cluster.view.members.iter().find(|member| member.node.0 == node);
-        if let Some(member) = target.copied() {
-            self.send_traffic(cx, member, Traffic::Purge { pid });
-        }
+        let member = *target.ok_or(Errno::ENOBUFS)?;
+        self.send_traffic(cx, member, Traffic::Purge { pid });
+        Ok(())
     }
 }
 

@@ -57,19 +57,19 @@ impl LockTable {
         self.ask_again(cx); // 4
         self.drop_safe_peers();
         cx.out.push(Output::Acknowledge { lockspace: cx.space, view: id }); // 8
-        self.check_all_safe(); // 7
+        self.check_all_safe(cx); // 7
         for (from, message) in self.cluster.take_held() {
             self.on_message(cx, from, message); // 9
         }
     }
 
     /// A member is harmless from now on (B3).
-    pub(crate) fn on_safe(&mut self, member: Member) {
+    pub(crate) fn on_safe(&mut self, cx: &mut Context<'_>, member: Member) {
         let before = self.cluster.all_safe();
         self.cluster.safe.insert(member);
         self.drop_safe_peers();
         if !before {
-            self.check_all_safe();
+            self.check_all_safe(cx);
         }
     }
 
@@ -90,11 +90,16 @@ impl LockTable {
     }
 
     /// Once every lost member is safe, locks whose master is lost move (R13).
-    fn check_all_safe(&mut self) {
+    fn check_all_safe(&mut self, cx: &mut Context<'_>) {
         let moving = self.cluster.jobs.iter().any(|job| matches!(job, Job::Move { .. }));
-        if self.cluster.all_safe() && !self.cluster.locks_done_said && !moving {
-            self.cluster.jobs.push_back(Job::Move { from: 1 });
+        if !self.cluster.all_safe() || self.cluster.locks_done_said || moving {
+            return;
         }
+        if self.resources.len() > 0 {
+            return self.cluster.jobs.push_back(Job::Move { from: 1 });
+        }
+        self.cluster.moved_all = true;
+        self.check_locks_done(cx);
     }
 
     /// Questions of the old view are asked again in the new one; a name that was being forgotten is
@@ -331,13 +336,7 @@ impl LockTable {
     }
 
     /// Sends the moving locks of a name to its new master, unless all were settled meanwhile.
-    fn move_records(
-        &mut self,
-        cx: &mut Context<'_>,
-        resource: u32,
-        master: Member,
-        term: Token,
-    ) {
+    fn move_records(&mut self, cx: &mut Context<'_>, resource: u32, master: Member, term: Token) {
         let own = self.own_locks(resource);
         let Some(role) = self.resources[resource].role.as_ref() else { return };
         let same = matches!(role.kind, Kind::Remote { master: of, .. } if of == master);
@@ -356,13 +355,7 @@ impl LockTable {
         }
     }
 
-    fn send_records(
-        &mut self,
-        cx: &mut Context<'_>,
-        resource: u32,
-        master: Member,
-        under: Token,
-    ) {
+    fn send_records(&mut self, cx: &mut Context<'_>, resource: u32, master: Member, under: Token) {
         let view = self.cluster.view.id;
         for index in self.own_locks(resource) {
             let record = self.record_of(index, under);
@@ -436,7 +429,9 @@ impl LockTable {
                 self.send_traffic(cx, owner, Traffic::Thawed { round });
             }
         }
-        self.cluster.jobs.push_back(Job::Finish { from: 1 });
+        if core::mem::take(&mut self.cluster.rebuilt) {
+            self.cluster.jobs.push_back(Job::Finish { from: 1 });
+        }
     }
 
     /// The new master took the names it rebuilt up to round `round` into service: own locks are

@@ -7,16 +7,14 @@
 use crate::away::Role;
 use crate::lock::{Chain, Lock, Queue};
 use crate::name::Name;
+use crate::seeded::bug;
 use crate::slab::{NIL, Slab};
 use crate::table::Chained;
 use crate::{LockFlags, LockState, Mode, Token, Value};
 
 /// Flags that make a queued conversion take part in a pass otherwise than first come, first served.
 const SPECIAL_CONVERSION: LockFlags = LockFlags(
-    LockFlags::HEADQUE.0
-        | LockFlags::NODLCKWT.0
-        | LockFlags::CONVDEADLK.0
-        | LockFlags::NOORDER.0,
+    LockFlags::HEADQUE.0 | LockFlags::NODLCKWT.0 | LockFlags::CONVDEADLK.0 | LockFlags::NOORDER.0,
 );
 
 /// Holders that are cheaper to walk than to remember.
@@ -65,7 +63,7 @@ pub(crate) struct Contention {
     pub(crate) special_waiters: u32,
     /// Locks on the granted queue by granted mode and bast memory.
     told: [[u32; 6]; 6],
-    /// A holder got a completion other than a grant since it was told: it may be told the same again.
+    /// Some holder may be told again what it was told already; off only if a walk found none.
     pub(crate) retell: bool,
 }
 
@@ -119,6 +117,7 @@ impl Resource {
     #[inline]
     pub(crate) fn conflicts(&self, own: Option<Mode>, mode: Mode) -> bool {
         let mut held = mode_set(&self.held);
+        let own = own.filter(|_| !bug("own-mode-conflicts"));
         if let Some(own) = own.filter(|own| self.held[*own as usize] == 1) {
             held &= !(1 << own as u8);
         }
@@ -133,6 +132,7 @@ impl Resource {
                 if let Some(mode) = locks[index].granted {
                     contention.told[mode as usize][locks[index].told as usize] += 1;
                 }
+                contention.retell |= locks[index].may_be_told_again();
             }
             self.contention = Some(contention);
         }
@@ -151,7 +151,7 @@ impl Resource {
     /// failed conversion left with the same or a stronger requested mode (3.5).
     pub(crate) fn join_granted(&mut self, locks: &mut Slab<Lock>, index: u32) {
         let mode = locks[index].granted.expect("a lock on the granted queue has a mode");
-        let mut at = self.granted.head;
+        let mut at = if bug("grants-at-tail") { NIL } else { self.granted.head };
         if self.stale > 0 {
             while at != NIL && locks[at].requested.is_some_and(|stale| stale >= mode) {
                 at = locks[at].next(Chain::Resource);
@@ -179,7 +179,8 @@ impl Resource {
     pub(crate) fn join_converting(&mut self, locks: &mut Slab<Lock>, index: u32) {
         self.contend(locks);
         let contention = self.contention.as_mut().expect("made above");
-        let at = if locks[index].flags.has(LockFlags::HEADQUE) {
+        let headque = locks[index].flags.has(LockFlags::HEADQUE);
+        let at = if headque && !bug("headque-converts-at-tail") {
             contention.converting.head
         } else {
             NIL
@@ -205,8 +206,7 @@ impl Resource {
             // The head queue flag is counted when it leaves.
             let special = flags.any(SPECIAL_CONVERSION)
                 && !flags.without(LockFlags::HEADQUE).any(SPECIAL_CONVERSION);
-            contention.special_conversions +=
-                u32::from(special && state == LockState::Converting);
+            contention.special_conversions += u32::from(special && state == LockState::Converting);
         }
     }
 
@@ -223,11 +223,9 @@ impl Resource {
     pub(crate) fn join_waiting(&mut self, locks: &mut Slab<Lock>, index: u32) {
         self.contend(locks);
         let contention = self.contention.as_mut().expect("made above");
-        let at = if locks[index].flags.has(LockFlags::HEADQUE) {
-            contention.waiting.head
-        } else {
-            NIL
-        };
+        let headque = locks[index].flags.has(LockFlags::HEADQUE);
+        let at =
+            if headque && !bug("headque-waits-at-tail") { contention.waiting.head } else { NIL };
         contention.waiting.insert_before(locks, Chain::Resource, at, index);
         let lock = &mut locks[index];
         lock.state = LockState::Waiting;

@@ -45,6 +45,8 @@ errnos! {
     EDEADLK = 35;
     /// No quorum.
     EUNATCH = 49;
+    /// No such node to be told.
+    ENOBUFS = 105;
     /// Nothing is running or open.
     ENOTCONN = 107;
     /// A time limit ended.

@@ -3,6 +3,7 @@
 use crate::lock::Lock;
 use crate::lockspace::LockTable;
 use crate::mode::{ValueMove, value_move};
+use crate::seeded::bug;
 use crate::{LockFlags, Mode, SbFlags, Value};
 
 impl LockTable {
@@ -11,6 +12,9 @@ impl LockTable {
         let lock = &mut self.locks[index];
         let resource = &mut self.resources[lock.resource];
         match value_move(from, to) {
+            _ if from == Some(Mode::PW) && to == Mode::EX && bug("pw-to-ex-writes") => {
+                self.store_value(index);
+            }
             ValueMove::Read => {
                 let Some(stored) = &resource.value else { return };
                 if !lock.flags.has(LockFlags::VALBLK) || lock.value().is_none() {
@@ -19,12 +23,12 @@ impl LockTable {
                 lock.rare().value = Some(**stored);
                 lock.rare().seen = Some(**stored);
                 lock.value_seq = resource.value_seq;
-                if resource.invalid {
+                if resource.invalid && !bug("reader-not-warned") {
                     lock.sb_flags = lock.sb_flags | SbFlags::VALNOTVALID;
                 }
             }
             ValueMove::Write => self.store_value(index),
-            ValueMove::Keep if resource.invalid => {
+            ValueMove::Keep if resource.invalid && !bug("kept-mode-hides-mark") => {
                 lock.sb_flags = lock.sb_flags | SbFlags::VALNOTVALID;
             }
             ValueMove::Keep => {}
@@ -34,7 +38,8 @@ impl LockTable {
     /// The value-block operation of an unlock: only PW and EX write. A conversion that is still
     /// pending does not count.
     pub(crate) fn move_value_at_unlock(&mut self, index: u32) {
-        if matches!(self.locks[index].granted, Some(Mode::PW | Mode::EX)) {
+        let writes = matches!(self.locks[index].granted, Some(Mode::PW | Mode::EX));
+        if writes || bug("every-unlock-writes") {
             self.store_value(index);
         }
     }
@@ -43,11 +48,13 @@ impl LockTable {
     fn store_value(&mut self, index: u32) {
         let lock = &mut self.locks[index];
         let resource = &mut self.resources[lock.resource];
-        if lock.flags.has(LockFlags::IVVALBLK) {
+        let valblk = lock.flags.has(LockFlags::VALBLK) && bug("valblk-beats-ivvalblk");
+        if lock.flags.has(LockFlags::IVVALBLK) && !valblk {
             resource.invalid = true;
             return;
         }
-        let Some(value) = lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)).copied() else {
+        let Some(value) = lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)).copied()
+        else {
             return;
         };
         lock.rare().seen = Some(value);
@@ -57,7 +64,9 @@ impl LockTable {
         }
         resource.value_seq = resource.value_seq.wrapping_add(1);
         lock.value_seq = resource.value_seq;
-        resource.invalid = false;
+        if !bug("write-keeps-mark") {
+            resource.invalid = false;
+        }
     }
 }
 
@@ -66,5 +75,6 @@ impl LockTable {
 pub(crate) fn value_for_completion(lock: &Lock) -> Option<Value> {
     let before = lock.cast.flatten();
     let moved = value_move(before, lock.granted?);
-    lock.value().filter(|_| moved != ValueMove::Write).copied()
+    let moved = moved != ValueMove::Write || bug("writes-return-bytes");
+    lock.value().filter(|_| moved).copied()
 }

@@ -51,16 +51,30 @@ impl Drop for TempDir {
 /// # Panics
 /// If it cannot be built.
 pub fn program(package: &str) -> PathBuf {
+    build(package, &["--bin", package]).join(package)
+}
+
+/// The path of an example of a package, built like [`program`].
+///
+/// # Panics
+/// If it cannot be built.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    build(package, &["--example", name]).join("examples").join(name)
+}
+
+/// Builds a target and returns where its profile's results lie.
+fn build(package: &str, target: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("the running test has a path");
     let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let release = profile.file_name().is_some_and(|name| name == "release");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", package]).args(release.then_some("--release"));
+    build.args(["build", "--quiet", "--package", package]).args(target);
+    build.args(release.then_some("--release"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let status = build.status().expect("cargo can be run");
     assert!(status.success(), "building {package} failed");
-    profile.join(package)
+    profile.to_owned()
 }
 
 /// A running daemon, killed at the end.
@@ -98,6 +112,9 @@ impl DaemonProcess {
         let notify_path = dir.path().join("notify.sock");
         let _ = std::fs::remove_file(&notify_path);
         let notify = UnixDatagram::bind(&notify_path).expect("the directory is writable");
+        // A daemon of another user must be able to say that it serves.
+        let all: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&notify_path, all).expect("the socket is ours");
         notify.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout can be set");
         let config = dir.path().join("dlm.conf");
         let mut open = std::fs::File::options();

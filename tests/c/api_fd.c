@@ -46,6 +46,7 @@ static void readiness(void)
 	EQUAL(a.asts, 0, "callbacks outside dlm_dispatch");
 	ACCEPTED(dlm_dispatch(fd));
 	EQUAL(a.asts, 1, "callbacks in dlm_dispatch");
+	EQUAL(t_done(&a), 0, "status");
 	EQUAL(ready(fd), 0, "readiness after dlm_dispatch");
 	t_step("calls that make no event do not make it readable");
 	t_unlock(&a, LKF_CANCEL);

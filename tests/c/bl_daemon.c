@@ -280,6 +280,32 @@ static void all_killed(void)
 	t_daemon_end(&d);
 }
 
+/* After a restart the listing does not show what nobody has joined; then it does. */
+static void listed_once_joined(void)
+{
+	dlm_lshandle_t ls;
+	char *text;
+	int code;
+
+	t_daemon_start(&d, NULL);
+	ls = t_create();
+	free(t_tool(&code, "ls --json %s", t_space_name()));
+	EQUAL(code, 0, "exit code of ls --json for a lockspace in use");
+	t_daemon_kill(&d);
+	EQUAL(dlm_close_lockspace(ls), 0, "close");
+	t_daemon_again(&d);
+	text = t_tool(&code, "ls --json %s", t_space_name());
+	EQUAL(code, 1, "exit code of ls --json before anybody joined");
+	CHECK(strstr(text, "not-found"), "no state says so: %s", text);
+	free(text);
+	ls = t_create();
+	text = t_squeeze(t_tool(&code, "ls --json %s", t_space_name()));
+	CHECK(!code && strstr(text, t_space_name()), "not listed: %s", text);
+	free(text);
+	t_release(ls);
+	t_daemon_end(&d);
+}
+
 /* Nobody at the socket: an errno that says so, at once. */
 static void nobody_there(void)
 {
@@ -357,6 +383,7 @@ static void memory_limit(void)
 static const struct t_test tests[] = {
 	{"BL-053", "create while the daemon starts", create_during_start, 0},
 	{"BL-055", "a daemon stopped or killed in use starts again", left_over_lockspace, 0},
+	{"BL-057", "a lockspace is listed once it is joined", listed_once_joined, 0},
 	{"BL-059", "daemon and clients killed, started again", all_killed, 0},
 	{"BL-060", "an old handle never joins a restarted daemon", restart_under_a_handle, 0},
 	{"BL-067m", "the daemon's limit on locks: ENOMEM, nothing queued", memory_limit, 0},

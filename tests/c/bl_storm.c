@@ -18,6 +18,8 @@ static void giver(int fd, void *arg)
 	int me = (int)(long)arg;
 	dlm_lshandle_t ls = t_open(t_space_name());
 
+	t_put(fd, 'o');
+	t_expect(&(struct t_proc){.fd = fd}, 'g');
 	while (give->total < give->want) {
 		t_lock(&a, ls, LKM_EXMODE, 0, "n");
 		EQUAL(t_done(&a), 0, "a request for EX");
@@ -41,6 +43,10 @@ static void no_livelock(void)
 	give->want = t_scaled(300, 1000);
 	for (i = 0; i < 3; i++)
 		p[i] = t_spawn(giver, (void *)i);
+	for (i = 0; i < 3; i++)
+		t_expect(&p[i], 'o');
+	for (i = 0; i < 3; i++)
+		t_put(p[i].fd, 'g');
 	for (i = 0; i < 3; i++) {
 		t_expect(&p[i], 'd');
 		t_join(&p[i]);
@@ -335,9 +341,7 @@ static void unlock_and_go(int fd, void *arg)
 	(void)fd;
 	(void)arg;
 	for (i = 0; i < 3; i++)
-		t_lock(&l[i], ls, LKM_EXMODE, 0, i == 0 ? "x" : i == 1 ? "y" : "z");
-	for (i = 0; i < 3; i++)
-		EQUAL(t_done(&l[i]), 0, "a request");
+		t_get(&l[i], ls, LKM_EXMODE, 0, i == 0 ? "x" : i == 1 ? "y" : "z");
 	for (i = 0; i < 3; i++)
 		t_unlock(&l[i], 0);
 	_exit(0);

@@ -62,7 +62,7 @@ struct signalled {
 	struct dlm_lksb sb;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	int done, told;
+	int done, told, status;
 };
 
 static void done_signal(void *arg)
@@ -70,6 +70,7 @@ static void done_signal(void *arg)
 	struct signalled *s = arg;
 
 	pthread_mutex_lock(&s->lock);
+	s->status = s->sb.sb_status;
 	s->done++;
 	pthread_cond_signal(&s->cond);
 	pthread_mutex_unlock(&s->lock);
@@ -83,6 +84,7 @@ static void told(void *arg)
 static int finish(struct signalled *s)
 {
 	struct timespec end;
+	int status;
 
 	clock_gettime(CLOCK_REALTIME, &end);
 	end.tv_sec += T_GUARD_MS / 1000;
@@ -90,8 +92,9 @@ static int finish(struct signalled *s)
 	while (!s->done)
 		CHECK(!pthread_cond_timedwait(&s->cond, &s->lock, &end), "no completion comes");
 	s->done--;
+	status = s->status;
 	pthread_mutex_unlock(&s->lock);
-	return s->sb.sb_status;
+	return status;
 }
 
 static void *mixed_work(void *arg)

@@ -39,11 +39,6 @@ void t_release(dlm_lshandle_t ls)
 	ACCEPTED(dlm_release_lockspace(t_space_name(), ls, 2));
 }
 
-void t_release_default(void)
-{
-	ACCEPTED(dlm_release_lockspace("default", t_open("default"), 2));
-}
-
 /* ---------------------------------------------------------------- callbacks */
 static void log_event(struct t_lock *l, char kind)
 {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The C and C++ tests: compiles each program against our header and libraries, starts a daemon of its
-# own for it, runs it, and looks whether anything is left behind.
+# The C and C++ tests: compiles each program against our header and libraries, starts a daemon of
+# its own for it, runs it, and looks whether anything is left behind.
 #
 #   tests/c/run.sh [WORD]...     all programs, or those whose name contains a WORD
 #
@@ -89,8 +89,8 @@ start_daemon() { # DIR
     local dir=$1 i
     mkfifo "$dir/stop"
     # The daemon ends when the last writer of this pipe is gone: it cannot outlive this script.
-    env -u NOTIFY_SOCKET -u JOURNAL_STREAM "$bin/dlmd" --foreground --until-stdin-closes --override-kernel-dlm \
-        --socket "$dir/dlmd.sock" <"$dir/stop" >"$dir/dlmd.log" 2>&1 &
+    env -u NOTIFY_SOCKET -u JOURNAL_STREAM "$bin/dlmd" --foreground --until-stdin-closes \
+        --override-kernel-dlm --socket "$dir/dlmd.sock" <"$dir/stop" >"$dir/dlmd.log" 2>&1 &
     echo $! >"$dir/dlmd.pid"
     exec 9>"$dir/stop"
     for i in $(seq 200); do
@@ -110,9 +110,8 @@ stop_daemon() { # DIR
     for i in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
     kill -9 "$pid" 2>/dev/null
     wait "$pid" 2>/dev/null
-    if grep -aq 'panicked at' "$dir/dlmd.log"; then
-        echo "not ok daemon: dlmd panicked: $(grep -a -A1 'panicked at' "$dir/dlmd.log" | head -n 2)"
-    fi
+    grep -a -A1 'panicked at' "$dir/dlmd.log" >"$dir/panic" &&
+        echo "not ok daemon: dlmd panicked: $(head -n 2 "$dir/panic")"
 }
 
 # No lockspace, no lock, no client may be left.
@@ -144,7 +143,8 @@ run() {
     if [ "$how" = valgrind ]; then
         limit=$((limit * 4))
         prefix=(valgrind --quiet --error-exitcode=99 --leak-check=full --vgdb=no
-            --errors-for-leak-kinds=definite "--log-file=$dir/valgrind.%p")
+            --errors-for-leak-kinds=definite --show-leak-kinds=definite
+            "--log-file=$dir/valgrind.%p")
     fi
     export DLM_BIN_DIR=$bin DLM_LIB_DIR=$libs LD_LIBRARY_PATH=$libs DLM_TEST_DIR=$dir
     export DLM_SOCKET=$dir/dlmd.sock
@@ -176,17 +176,17 @@ run() {
 
 # A job prints when it is complete, so that lines of two never mix.
 job() {
-    local name
+    local name dir
     name=$(basename "${1%.*}").$2
+    dir=$work/run.$name.$3
     [ "$3" = valgrind ] && name=$name.valgrind
     (run "$@") 2>&1 | sed -E "s/^(ok|not ok|skip) /\1 - $name: /" >"$work/lines.$name"
-    if grep -q '^not ok' "$work/lines.$name" && [ -s "$work/run.${name%.valgrind}.$3/dlmd.log" ]; then
-        tail -n 15 "$work/run.${name%.valgrind}.$3/dlmd.log" | sed 's/^/    dlmd: /' \
-            >>"$work/lines.$name"
+    if grep -q '^not ok' "$work/lines.$name" && [ -s "$dir/dlmd.log" ]; then
+        tail -n 15 "$dir/dlmd.log" | sed 's/^/    dlmd: /' >>"$work/lines.$name"
     fi
     cat "$work/lines.$name"
     cat "$work/lines.$name" >>"$work/lines"
-    rm -rf "$work/run.${name%.valgrind}.$3"
+    rm -rf "$dir"
 }
 
 bounded() { # COMMAND...: at most $jobs of them at once

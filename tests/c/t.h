@@ -105,7 +105,10 @@ const char *t_space_name(void);
 dlm_lshandle_t t_create(void);
 dlm_lshandle_t t_open(const char *name);
 void t_release(dlm_lshandle_t ls);	/* force 2; the name must be free afterwards */
+/* `default` was used. It is released after the test's end: a release waits until no handle is open,
+ * and nothing closes the one that the library keeps. */
 void t_release_default(void);
+void t_release_all(void);	/* by force, whatever dlm_tool lists */
 
 struct t_lock {
 	struct dlm_lksb sb;

@@ -83,7 +83,6 @@ int t_count(const char *text, const char *part)
 	return n;
 }
 
-/* The default lockspace cannot be released by every program that made it; it must be empty. */
 const char *t_left_overs(void)
 {
 	static char text[400];
@@ -102,6 +101,23 @@ const char *t_left_overs(void)
 			t_sleep_us(20000);
 	} while (!clean && t_now() < end);
 	return clean ? "" : text;
+}
+
+void t_release_all(void)
+{
+	char name[DLM_LOCKSPACE_LEN + 1], *json, *at;
+	dlm_lshandle_t ls;
+	int code, tries;
+
+	if (!t_has_tool())
+		return;
+	json = t_squeeze(run_tool(&code, "ls --json"));
+	for (at = json; (at = strstr(at, "\"name\":\"")); at += 8) {
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(at + 8, "\""), at + 8);
+		for (tries = 0; tries < 100 && (ls = dlm_open_lockspace(name)); tries++)
+			dlm_release_lockspace(name, ls, 2);
+	}
+	free(json);
 }
 
 /* ---------------------------------------------------------------- daemons */

@@ -49,7 +49,8 @@ ok  "the look-alike shows its lockspaces" test -d "$LOOKALIKE/spaces/lvm_global/
 ok  "with this node alone in them"        test "$(ls "$LOOKALIKE/spaces/lvm_vgs/nodes" | wc -l)" = 1
 ok  "lvmlockd lists the lockspace"        has 'LS dlm lvm_vgs' n lvmlockctl --info
 ok  "an LV is made"                       n lvcreate -an -Zn -Wn -L 8M -n lv0 vgs
-UUID=$(n lvs --noheadings -o lv_uuid vgs/lv0 2>/dev/null | tr -d ' ')
+u() { n "$1" --noheadings -o "$2" "$3" 2>/dev/null | tr -d ' '; }
+UUID=$(u lvs lv_uuid vgs/lv0) VGUUID=$(u vgs vg_uuid vgs)
 ok  "the LV lock is taken EX"             n lvchange -aey vgs/lv0
 ok  "and listed"                          has '^LK LV ex' n lvmlockctl --info
 nok "another program is refused the LV's name" refused try lvm_vgs "$UUID" PR
@@ -65,7 +66,7 @@ nok "but no upgrade to EX" "LV locked by other host" n lvchange -aey vgs/lv0
 ok  "lvm lets go (2)"                     n lvchange -an vgs/lv0
 drop
 ok  "another program holds the VG lock EX" hold lvm_vgs VGLK EX
-nok "lvm may not write the VG" "Cannot access VG vgs due to failed lock" n vgchange --addtag x vgs
+nok "lvm may not write the VG" "VG vgs lock failed: held by other host" n vgchange --addtag x vgs
 drop
 version() { n lvmlockctl --info | awk '/^LS dlm lvm_vgs/{f=1} f&&/^LK VG/{print $5; exit}'; }
 v0=$(version)
@@ -78,9 +79,8 @@ ok  "lvmlockd is killed"                  slay
 nok "the dead holder's orphan still refuses others" refused try lvm_vgs "$UUID" PR
 ok  "the VG lock itself is free"          try lvm_vgs VGLK EX
 # a new lvmlockd takes the orphan over (-A 1). It asks device-mapper which LVs are active, which
-# fakedm.c answers; the UUIDs come from lvm itself.
-u() { n "$1" --config 'global/use_lvmlockd=0' --noheadings -o "$2" "$3" 2>/dev/null | tr -d ' -'; }
-echo "vgs-lv0 LVM-$(u vgs vg_uuid vgs)$(u lvs lv_uuid vgs/lv0)" >"$D/active"
+# fakedm.c answers.
+echo "vgs-lv0 LVM-${VGUUID//-/}${UUID//-/}" >"$D/active"
 ok  "lvmlockd starts again with -A 1"     start
 adopted() { soon grep -q 'adopt_locks done' "$D/lockd.log" && return 0; grep -i adopt "$D/lockd.log" | tail -4; return 1; }
 ok  "adoption completes"                  adopted

@@ -9,7 +9,7 @@ use std::io;
 use dlm_core::{ClientId, Errno, Input, LockspaceInfo};
 use dlm_ipc::control::{
     ConfigRecord, ControlMessage, ControlReply, ControlRequest, LockRecord, LogPage,
-    ResourceRecord, TablePage,
+    ResourceRecord, SPACES_PER_ANSWER, TablePage,
 };
 
 use super::config::table::Key;
@@ -56,7 +56,7 @@ impl Reactor {
         let request = match ControlRequest::from_bytes(message) {
             Ok(request) => request,
             Err(bad) => {
-                tracing::warn!(pid = self.pid(id), "control conversation ended: {bad}");
+                self.tell_fault(id, "ended", &bad);
                 return self.doom(id, End::Fault);
             }
         };
@@ -76,11 +76,8 @@ impl Reactor {
 
     fn answer(&mut self, id: ClientId, request: &ControlRequest) -> Answer {
         match request {
-            ControlRequest::Lockspaces => {
-                let all = self.node.lockspaces();
-                let records = all.iter().map(|info| self.space_record(info)).collect();
-                Ok(ControlReply::Lockspaces(records))
-            }
+            ControlRequest::Lockspaces => Ok(self.spaces_after(b"")),
+            ControlRequest::LockspacesAfter { name } => Ok(self.spaces_after(name)),
             ControlRequest::Status => Ok(ControlReply::Status(self.status_record())),
             ControlRequest::Table { lockspace, from } => self.table(id, lockspace, *from),
             ControlRequest::Resource { lockspace, name } => self.resource(id, lockspace, name),
@@ -109,6 +106,13 @@ impl Reactor {
                 Err(refusal(Errno(libc::EOPNOTSUPP), sentence))
             }
         }
+    }
+
+    fn spaces_after(&self, name: &[u8]) -> ControlReply {
+        let all = self.node.lockspaces();
+        let after = all.iter().filter(|info| info.name.as_slice() > name);
+        let records = after.take(SPACES_PER_ANSWER).map(|info| self.space_record(info));
+        ControlReply::Lockspaces(records.collect())
     }
 
     fn administrator(&self, id: ClientId, what: &str) -> Result<(), (Errno, String)> {
@@ -265,6 +269,7 @@ impl Reactor {
             ("clients", u64::from(self.counters.handles)),
             ("connections", self.peers.len() as u64),
             ("turned_away", self.counters.turned_away),
+            ("faults", self.counters.faults),
             ("descriptors", open_descriptors()),
             ("rss_kib", resident_kib()),
             ("turns", self.counters.turns),

@@ -115,7 +115,7 @@ impl Reactor {
     }
 
     fn on_bad_message(&mut self, id: ClientId, why: &dyn std::fmt::Display) {
-        tracing::warn!(pid = self.pid(id), "client ended: {why}");
+        self.tell_fault(id, "ended", why);
         self.doom(id, End::Fault);
     }
 
@@ -127,7 +127,7 @@ impl Reactor {
                 Err(errno) => errno,
             },
             Err(bad) => {
-                tracing::warn!(pid = self.pid(id), "client refused: {bad}");
+                self.tell_fault(id, "refused", &bad);
                 Errno(bad.errno())
             }
         };
@@ -150,12 +150,12 @@ impl Reactor {
         let who = self.peers.get(id).ok_or(Errno::EBADF)?.who.clone();
         self.may_open(&who, &hello)?;
         if self.counters.handles as usize >= self.policy.clients_max {
-            tracing::warn!(pid = who.pid, "handle refused: clients_max is reached");
+            self.tell_fault(id, "refused", &"clients_max is reached");
             return Err(Errno::ENOMEM);
         }
         let node = self.node.member().node.0;
         let side = DaemonSide::create(Geometry::DEFAULT, node).map_err(|error| {
-            tracing::warn!(pid = who.pid, "handle refused: no pages ({error})");
+            self.tell_fault(id, "refused", &format_args!("no pages ({error})"));
             Errno(error.raw_os_error().unwrap_or(libc::ENOMEM))
         })?;
         let process = watch(&who)?;
@@ -352,7 +352,7 @@ impl Reactor {
         match peer.connection.send(message) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                tracing::warn!(pid = peer.who.pid, "client ended: it does not read its answers");
+                self.tell_fault(id, "ended", &"it does not read its answers");
                 self.doom(id, End::Deaf);
             }
             Err(_) => self.doom(id, End::Gone),

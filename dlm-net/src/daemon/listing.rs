@@ -9,6 +9,11 @@ use super::config::table::Key;
 use super::reactor::Reactor;
 use crate::ipc::peer::{Peer, Stage};
 
+/// Users of a leaving lockspace that are named.
+const USERS_MAX: usize = 4;
+/// Sentences about what is waited for in a status.
+const WAITS_MAX: usize = 100;
+
 /// What an owner that is gone, or on another node, is shown as.
 const NOBODY: (&str, &str) = ("", "");
 
@@ -57,11 +62,17 @@ impl Reactor {
         if !info.leaving {
             return Vec::new();
         }
-        let users = self.handles_on(info).map(|(peer, handle)| {
+        let mut users = self.handles_on(info);
+        let named = users.by_ref().take(USERS_MAX).map(|(peer, handle)| {
             let (pid, program) = (peer.who.pid, &handle.program);
             format!("pid {pid} ({program}) to close its handle, as the lockspace is released")
         });
-        users.collect()
+        let mut told: Vec<String> = named.collect();
+        match users.count() {
+            0 => {}
+            more => told.push(format!("{more} more handles")),
+        }
+        told
     }
 
     /// Open handles on a lockspace.
@@ -105,7 +116,7 @@ impl Reactor {
             pid: std::process::id(),
             nodes: vec![node],
             clients: self.counters.handles,
-            waits_for: waits.collect(),
+            waits_for: waits.take(WAITS_MAX).collect(),
         }
     }
 

@@ -122,7 +122,7 @@ impl Reactor {
         let request = match request(&entry) {
             Ok(request) => request,
             Err(bad) => {
-                tracing::warn!(pid = self.pid(id), "client ended: {bad}");
+                self.tell_fault(id, "ended", &bad);
                 self.doom(id, End::Fault);
                 return Taken::Over;
             }
@@ -182,6 +182,8 @@ impl Reactor {
                 self.membership.renew(lockspace);
                 self.queues.news = true;
             }
+            // `single` has no other members, and nobody to tell that a view is installed.
+            Output::Acknowledge { .. } | Output::Send { .. } | Output::Lost { .. } => {}
             Output::Leave { lockspace, name } => {
                 self.membership.leave(lockspace, &name);
                 self.on_leave(&name);
@@ -191,35 +193,39 @@ impl Reactor {
 
     #[inline]
     fn on_reply(&mut self, id: ClientId, result: Result<LockId, Errno>) {
-        let Some(handle) = handle_mut(&mut self.peers, id) else {
-            return self.on_slow_reply(id, result);
+        let lock = match result {
+            Ok(lock) => lock.0,
+            Err(errno) => return self.on_refusal(id, errno),
         };
-        let Some(ticket) = handle.due.pop_front() else {
-            tracing::error!("the core answered a request that was not made");
-            return;
-        };
-        if let Err(errno) = result {
-            self.refusal_seen(id, ticket, errno);
+        let answered = self.with_handle(id, |handle| match handle.due.pop_front() {
+            Some(ticket) => handle.answer(ticket, Ok(lock)),
+            None => Ok(()),
+        });
+        if !answered {
+            self.on_slow_reply(id, result);
         }
-        let result = result.map(|lock| lock.0).map_err(|errno| errno.0);
-        self.with_handle(id, |handle| handle.answer(ticket, result));
     }
 
     #[cold]
-    fn refusal_seen(&mut self, id: ClientId, ticket: Ticket, errno: Errno) {
-        self.counters.refused(errno.0);
-        tracing::debug!(
-            pid = self.pid(id),
-            "request on lock {:08x} refused: {}",
-            ticket.lkid,
-            errno.name()
-        );
+    fn on_refusal(&mut self, id: ClientId, errno: Errno) {
+        let Some(handle) = handle_mut(&mut self.peers, id) else {
+            return self.on_slow_reply(id, Err(errno));
+        };
+        let Some(ticket) = handle.due.pop_front() else { return };
+        let (pid, name) = (self.pid(id), errno.name());
+        tracing::debug!(pid, "request on lock {:08x} refused: {name}", ticket.lkid);
+        self.refuse(id, ticket, errno);
     }
 
-    /// Changes a handle; notes that it has something to make visible, or that it broke the rules.
+    /// Changes a handle, if there is one of this name; notes that it has something to make visible, or
+    /// that it broke the rules.
     #[inline]
-    fn with_handle(&mut self, id: ClientId, act: impl FnOnce(&mut Handle) -> Result<(), Corrupt>) {
-        let Some(handle) = handle_mut(&mut self.peers, id) else { return };
+    fn with_handle(
+        &mut self,
+        id: ClientId,
+        act: impl FnOnce(&mut Handle) -> Result<(), Corrupt>,
+    ) -> bool {
+        let Some(handle) = handle_mut(&mut self.peers, id) else { return false };
         let was_dirty = handle.dirty;
         let result = act(handle);
         if handle.dirty && !was_dirty {
@@ -228,14 +234,26 @@ impl Reactor {
         if result.is_err() {
             self.judge(id, result);
         }
+        true
     }
 
     /// Ends a client that broke its rings.
     #[inline]
     fn judge(&mut self, id: ClientId, result: Result<(), Corrupt>) {
         if let Err(corrupt) = result {
-            tracing::warn!(pid = self.pid(id), "client ended: {corrupt}");
+            self.tell_fault(id, "ended", &corrupt);
             self.doom(id, End::Fault);
+        }
+    }
+
+    /// Logs that a client broke a rule, and what came of it.
+    #[cold]
+    pub(super) fn tell_fault(&mut self, id: ClientId, outcome: &str, why: &dyn std::fmt::Display) {
+        let pid = self.pid(id);
+        match self.counters.fault(self.now) {
+            Some(0) => tracing::warn!(pid, "client {outcome}: {why}"),
+            Some(more) => tracing::warn!(pid, "client {outcome}: {why} ({more} others before)"),
+            None => {}
         }
     }
 

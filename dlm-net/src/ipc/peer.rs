@@ -220,8 +220,10 @@ impl Handle {
         for _ in 0..FLUSHES_MAX {
             self.dirty = false;
             // A bell fails only if its descriptor was closed under us; then the hang-up follows.
-            let _ = self.side.replies.flush();
+            // Events first: what a call brought about can be dispatched as soon as the call has
+            // returned, as with the kernel's device.
             let _ = self.side.events.flush();
+            let _ = self.side.replies.flush();
             let replies = self.replies.is_empty() || self.side.replies.prepare_wait_for_room();
             let events = self.events.is_empty() || self.side.events.prepare_wait_for_room();
             if replies && events {

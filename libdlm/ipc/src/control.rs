@@ -9,6 +9,9 @@ use bincode::{Decode, Encode};
 /// Largest encoded control message, in bytes.
 pub const CONTROL_BYTES_MAX: usize = 128 * 1024;
 
+/// Most lockspaces of one answer. Fewer: there are no more.
+pub const SPACES_PER_ANSWER: usize = 128;
+
 /// Why a control message cannot be made or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -70,7 +73,7 @@ fn malformed(error: impl std::fmt::Display) -> ControlError {
 /// What a tool asks.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum ControlRequest {
-    /// All lockspaces.
+    /// All lockspaces, by name; the first [`SPACES_PER_ANSWER`] of them.
     Lockspaces,
     /// The daemon, its cluster and its nodes.
     Status,
@@ -81,7 +84,7 @@ pub enum ControlRequest {
         /// Position.
         from: u64,
     },
-    /// One resource.
+    /// One resource; refused with E2BIG if it has more locks than an answer holds (the table has them).
     Resource {
         /// Lockspace name.
         lockspace: Vec<u8>,
@@ -123,12 +126,17 @@ pub enum ControlRequest {
         /// Node id.
         node: u32,
     },
+    /// The lockspaces that follow this name; to go on after an answer of [`SPACES_PER_ANSWER`].
+    LockspacesAfter {
+        /// Name of the last one that was told.
+        name: Vec<u8>,
+    },
 }
 
 /// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum ControlReply {
-    /// To [`ControlRequest::Lockspaces`].
+    /// To [`ControlRequest::Lockspaces`] and [`ControlRequest::LockspacesAfter`].
     Lockspaces(Vec<SpaceRecord>),
     /// To [`ControlRequest::Status`].
     Status(StatusRecord),
@@ -268,7 +276,8 @@ pub struct NodeRecord {
 /// A part of a lockspace's table.
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
 pub struct TablePage {
-    /// Resources, each whole.
+    /// Resources, each whole; one with more locks than an answer holds goes on, under the same name,
+    /// at the start of the next page.
     pub resources: Vec<ResourceRecord>,
     /// Where to go on; `None` at the end.
     pub next: Option<u64>,

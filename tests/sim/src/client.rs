@@ -143,8 +143,7 @@ impl World {
             writing: None,
         });
         let id = state.id;
-        let call =
-            Call { mode: mode as u8, flags, user, xid: 0, timeout_cs, wants_blocking: true };
+        let call = Call { mode: mode as u8, flags, user, xid: 0, timeout_cs, wants_blocking: true };
         let bytes = name_of(name);
         let request = Request::Lock(LockCall { call, name: &bytes });
         let answer = self.call(node, id, request)?;
@@ -238,8 +237,7 @@ impl World {
             let token = if lock.pending.is_none() { lock.token } else { u64::MAX };
             self.oracle.writes(&name, (life, lock.user), bytes, token);
         }
-        let request =
-            Unlock { lock: lock.id, flags, user: None, value: Some(&value) };
+        let request = Unlock { lock: lock.id, flags, user: None, value: Some(&value) };
         // The hold ends with the call, before anything that follows from it.
         self.oracle.believes(&name, (life, lock.user), None)?;
         if let Some(held) = self.find(node, client, lock.user) {
@@ -267,8 +265,7 @@ impl World {
 
     fn cancel(&mut self, node: usize, client: usize, lock: &Held) -> Result<(), String> {
         let id = self.hosts[node].clients[client].id;
-        let request =
-            Unlock { lock: lock.id, flags: LockFlags::CANCEL, user: None, value: None };
+        let request = Unlock { lock: lock.id, flags: LockFlags::CANCEL, user: None, value: None };
         if let Some(held) = self.find(node, client, lock.user) {
             held.cancelling = true;
         }

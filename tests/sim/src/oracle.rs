@@ -64,14 +64,20 @@ pub(crate) fn meet(a: Mode, b: Mode) -> Mode {
 
 impl Oracle {
     /// A holder believes to hold `mode` now (`None`: nothing).
-    pub fn believes(&mut self, name: &[u8], holder: Holder, mode: Option<Mode>) -> Result<(), String> {
+    pub fn believes(
+        &mut self,
+        name: &[u8],
+        holder: Holder,
+        mode: Option<Mode>,
+    ) -> Result<(), String> {
         let holds = self.holds.entry(name.to_vec()).or_default();
         match mode {
             None => {
                 holds.remove(&holder);
             }
             Some(mode) => {
-                let other = holds.iter().find(|(of, held)| **of != holder && !held.compatible(mode));
+                let other =
+                    holds.iter().find(|(of, held)| **of != holder && !held.compatible(mode));
                 if let Some((of, held)) = other {
                     return Err(format!(
                         "exclusion: {} is held {held:?} by {of:?} and {mode:?} by {holder:?}",

@@ -87,6 +87,17 @@ impl Board {
         }
     }
 
+    /// Sleeps until the parent says stop.
+    pub(crate) fn wait_for_stop(&self) {
+        let phase = self.lines.word(line::PHASE);
+        loop {
+            match phase.load(Acquire) {
+                2 => return,
+                other => sys::futex_wait(phase, other, None),
+            }
+        }
+    }
+
     /// Whether the parent said stop.
     pub(crate) fn stopped(&self) -> bool {
         self.lines.word(line::PHASE).load(Relaxed) == 2

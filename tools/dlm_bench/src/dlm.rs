@@ -3,29 +3,166 @@
 use std::io;
 use std::path::Path;
 
-/// A handle of the benchmark's lockspace.
-pub(crate) struct Client;
+use dlm_client::{Guard, LockEvent, LockRef, Lockspace, Mode, Opening, Pipeline, Tagged, Wanted};
+
+use crate::locker::{LOCKSPACE, Locker};
+
+/// Requests pushed between two looks at what came of the earlier ones: half a submission ring, so that
+/// the daemon has work while the next half is written.
+const BURST: usize = 128;
+
+/// Opens the benchmark's lockspace.
+fn open(socket: &Path) -> io::Result<Lockspace> {
+    Ok(Opening::create(0o600).socket(socket).open(LOCKSPACE)?)
+}
+
+/// One lock at a time; every answer is awaited, that of the unlock too.
+pub(crate) struct Awaiting {
+    space: Lockspace,
+    held: Option<LockRef>,
+}
+
+impl Awaiting {
+    /// Connects.
+    pub(crate) fn open(socket: &Path) -> io::Result<Self> {
+        Ok(Self { space: open(socket)?, held: None })
+    }
+}
+
+impl Locker for Awaiting {
+    fn lock(&mut self, name: &[u8]) -> io::Result<()> {
+        self.held = Some(self.space.lock_wait(name, Mode::EX, &Wanted::new())?.lock);
+        Ok(())
+    }
+
+    fn unlock(&mut self) -> io::Result<()> {
+        let lock = self.held.take().ok_or_else(nothing_held)?;
+        Ok(self.space.unlock_wait(lock, None)?)
+    }
+}
+
+/// One lock at a time; nobody waits for the answer of an unlock.
+pub(crate) struct Lazy {
+    space: Lockspace,
+    held: Option<Guard>,
+}
+
+impl Lazy {
+    /// Connects.
+    pub(crate) fn open(socket: &Path) -> io::Result<Self> {
+        Ok(Self { space: open(socket)?, held: None })
+    }
+}
+
+impl Locker for Lazy {
+    fn lock(&mut self, name: &[u8]) -> io::Result<()> {
+        self.held = Some(self.space.lock(name, Mode::EX, &Wanted::new())?);
+        Ok(())
+    }
+
+    fn unlock(&mut self) -> io::Result<()> {
+        self.held.take().map(drop).ok_or_else(nothing_held)
+    }
+}
+
+fn nothing_held() -> io::Error {
+    io::Error::other("nothing is held")
+}
+
+/// Many locks at a time.
+pub(crate) struct Client {
+    pipeline: Pipeline,
+    wanted: Wanted,
+    events: Vec<Tagged>,
+    asked: u64,
+    granted: u64,
+}
+
 impl Client {
-    pub(crate) fn open(_socket: &Path) -> io::Result<Self> {
-        Err(io::Error::other("the Rust client is missing"))
+    /// Connects.
+    pub(crate) fn open(socket: &Path) -> io::Result<Self> {
+        let pipeline = open(socket)?.pipeline()?;
+        Ok(Self { pipeline, wanted: Wanted::new(), events: Vec::new(), asked: 0, granted: 0 })
     }
-    pub(crate) fn lock(&mut self, _name: &[u8]) -> io::Result<()> {
+
+    /// Takes one lock, awaits it, and keeps it.
+    pub(crate) fn lock(&mut self, name: &[u8]) -> io::Result<()> {
+        self.pipeline.space().lock_wait(name, Mode::EX, &self.wanted)?;
         Ok(())
     }
-    pub(crate) fn ask_all(&mut self, _names: impl Iterator<Item = [u8; 13]>) -> io::Result<()> {
-        Ok(())
+
+    /// Asks for many locks; returns when the daemon has seen all requests, granted or not.
+    pub(crate) fn ask_all(&mut self, names: impl Iterator<Item = [u8; 13]>) -> io::Result<()> {
+        for name in names {
+            self.ask(&name)?;
+            if self.asked.is_multiple_of(BURST as u64) {
+                self.pipeline.submit()?;
+                self.pipeline.poll(&mut self.events)?;
+                self.count_grants()?;
+            }
+        }
+        self.pipeline.submit()?;
+        // Requests of a handle are served in order: what is asked last is answered last.
+        let last = self.pipeline.space().lock_wait(b"the last one", Mode::NL, &self.wanted)?.lock;
+        Ok(self.pipeline.space().unlock_wait(last, None)?)
     }
+
+    /// Waits until everything that was asked for is granted.
     pub(crate) fn await_all(&mut self) -> io::Result<()> {
+        while self.granted < self.asked {
+            self.pipeline.wait(&mut self.events, None)?;
+            self.count_grants()?;
+        }
         Ok(())
     }
+
+    /// Keeps `in_flight` pairs in flight: takes what has happened, unlocks what was granted, asks for
+    /// a fresh name where a pair is complete, and returns how many are.
     pub(crate) fn pairs(
         &mut self,
-        _in_flight: usize,
-        _name: impl FnMut() -> [u8; 13],
+        in_flight: usize,
+        mut name: impl FnMut() -> [u8; 13],
     ) -> io::Result<u64> {
-        Ok(0)
+        while self.asked < in_flight as u64 {
+            self.ask(&name())?;
+        }
+        self.pipeline.wait(&mut self.events, None)?;
+        let mut done = 0;
+        let mut events = std::mem::take(&mut self.events);
+        for tagged in events.drain(..) {
+            match completed(&tagged)? {
+                Some(lock) => self.pipeline.unlock(lock, None, tagged.key)?,
+                None => {
+                    done += 1;
+                    self.pipeline.lock(&name(), Mode::EX, &self.wanted, tagged.key)?;
+                }
+            }
+        }
+        self.events = events;
+        Ok(done)
     }
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
+
+    fn ask(&mut self, name: &[u8]) -> io::Result<()> {
+        self.asked += 1;
+        Ok(self.pipeline.lock(name, Mode::EX, &self.wanted, self.asked)?)
+    }
+
+    fn count_grants(&mut self) -> io::Result<()> {
+        for tagged in self.events.drain(..) {
+            self.granted += u64::from(completed(&tagged)?.is_some());
+        }
         Ok(())
+    }
+}
+
+/// The lock that was granted; `None`: it was unlocked. Everything else is an error here.
+fn completed(tagged: &Tagged) -> io::Result<Option<LockRef>> {
+    match tagged.event {
+        LockEvent::Completed(completion) => {
+            let completion = completion.result()?;
+            Ok(completion.granted.map(|_| completion.lock))
+        }
+        LockEvent::Refused { error, .. } => Err(error.into()),
+        LockEvent::Blocking { .. } => Err(io::Error::other("a blocking call that nobody wanted")),
     }
 }

@@ -96,7 +96,7 @@ fn pipeline(client: &mut Client, board: &Board, id: usize, in_flight: usize) -> 
         })?;
         board.count(id, done);
     }
-    client.settle()
+    Ok(())
 }
 
 fn hold(
@@ -115,10 +115,8 @@ fn hold(
         client.await_all()?;
     }
     board.hand_back(0, start.elapsed().as_nanos() as f64);
-    board.ready_and_wait();
-    while !board.stopped() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    board.ready();
+    board.wait_for_stop();
     drop(memory);
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! Takes locks and holds them: a client in a process of its own, for tests and for trying things out.
 //!
-//! `hold SOCKET LOCKSPACE NAME...` creates the lockspace if need be, takes each name in EX (`NAME!` makes
-//! the lock persistent), prints `held` when it has all, and holds them until standard input closes.
+//! `hold [--lend] SOCKET LOCKSPACE NAME...` creates the lockspace if need be, takes each name in EX
+//! (`NAME!` makes the lock persistent), prints `held` when it has all, and holds them until standard
+//! input closes. With `--lend` a child process shares its connection, as a forked child would.
 
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use dlm_ipc::ClientSide;
 use dlm_ipc::hello::{HandleHello, Hello, Welcome};
@@ -16,12 +18,14 @@ const EX: u8 = 5;
 const PERSISTENT: u32 = 0x80;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let lend = arguments.first().is_some_and(|word| word == "--lend");
+    arguments.drain(..usize::from(lend));
     let [socket, lockspace, names @ ..] = &arguments[..] else {
-        eprintln!("usage: hold SOCKET LOCKSPACE NAME...");
+        eprintln!("usage: hold [--lend] SOCKET LOCKSPACE NAME...");
         return ExitCode::from(2);
     };
-    match hold(Path::new(socket), lockspace, names) {
+    match hold(Path::new(socket), lockspace, names, lend) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hold: {error}");
@@ -34,8 +38,14 @@ fn hold(
     socket: &Path,
     lockspace: &str,
     names: &[String],
+    lend: bool,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let (_connection, mut side) = open(socket, lockspace)?;
+    let (connection, mut side) = open(socket, lockspace)?;
+    if lend {
+        // It ends when the daemon hangs up.
+        let shared = connection.as_fd().try_clone_to_owned()?;
+        Command::new("cat").stdin(shared).stdout(Stdio::null()).spawn()?;
+    }
     for name in names {
         let (name, flags) = match name.strip_suffix('!') {
             Some(name) => (name, PERSISTENT),

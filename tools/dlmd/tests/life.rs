@@ -112,6 +112,7 @@ fn a_second_daemon_is_refused_and_the_first_one_serves_on() {
     client.lock(b"x", EX, 0);
 }
 
+/// BL-055, BL-059.
 #[test]
 fn what_a_killed_daemon_left_needs_no_hand() {
     let mut first = daemon(&["--nodeid=3"]);
@@ -226,10 +227,41 @@ fn standard_input_ends_a_daemon_that_was_told_so() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the program runs");
-    wait_until("it serves", || socket.exists());
+    wait_until("it serves", || dlm_ipc::socket::Connection::connect(&socket).is_ok());
     let _client = Client::connect(&socket, &hello("web", true));
     drop(child.stdin.take());
     assert_eq!(child.wait().expect("ours").code(), Some(0));
+}
+
+#[test]
+fn the_journal_gets_levels_in_front() {
+    let dir = TempDir::new("journal");
+    let mut child = Command::new(DLMD)
+        .args(["--override-kernel-dlm", "--until-stdin-closes", "--socket"])
+        .arg(dir.path().join("dlmd.sock"))
+        .env("JOURNAL_STREAM", "8:1")
+        .env_remove("NOTIFY_SOCKET")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    wait_until("it serves", || dir.path().join("dlmd.sock").exists());
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("ours");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.starts_with("<6>dlmd ") && text.ends_with("<6>ended\n"), "{text}");
+}
+
+#[test]
+fn the_variable_names_the_socket_and_the_option_beats_it() {
+    let check = |options: &[&str]| {
+        let mut command = Command::new(DLMD);
+        command.args(["--check-config", "--config", "/dev/null"]).args(options);
+        told(&command.env("DLM_SOCKET", "/v/dlmd.sock").output().expect("the program runs"))
+    };
+    let good = |path: &str| (Some(0), format!("/dev/null: good; the socket is {path}\n"));
+    assert_eq!(check(&[]), good("/v/dlmd.sock"));
+    assert_eq!(check(&["--socket=/o/dlmd.sock"]), good("/o/dlmd.sock"));
 }
 
 /// Starts a daemon that goes to the background, and returns how the start went.
@@ -247,6 +279,7 @@ fn end(dir: &Path) {
     wait_until("it ends", || !dir.join("dlmd.sock").exists());
 }
 
+/// BL-053.
 #[test]
 fn daemonize_returns_once_it_serves_and_leaves_the_session() {
     let dir = TempDir::new("background");
@@ -290,6 +323,40 @@ fn under_the_originals_name_it_daemonizes() {
     assert_eq!(value("enable_quorum_fencing"), "enable_quorum_fencing=0 (cli option)");
     assert_eq!(value("enable_fencing"), "enable_fencing=1 ()");
     end(dir.path());
+}
+
+/// A program that runs the daemon as nobody, in a directory that nobody owns.
+fn as_nobody(dir: &TempDir) -> Option<std::path::PathBuf> {
+    let probe = ["--reuid=65534", "--regid=65534", "--clear-groups", DLMD, "--version"];
+    let good = Command::new("setpriv").args(probe).output().is_ok_and(|o| o.status.success());
+    if !good || std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).is_err() {
+        return None;
+    }
+    let program = dir.path().join("dlmd-as-nobody");
+    let command = "exec setpriv --reuid=65534 --regid=65534 --clear-groups";
+    std::fs::write(&program, format!("#!/bin/sh\n{command} '{DLMD}' \"$@\"\n")).expect("ours");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("ours");
+    Some(program)
+}
+
+#[test]
+fn it_needs_no_privilege() {
+    let dir = TempDir::new("nobody");
+    let Some(program) = as_nobody(&dir) else {
+        println!("skipped: this user cannot start a process of another user");
+        return;
+    };
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).expect("ours");
+    let mut daemon = DaemonProcess::start_in(dir, &program, &[]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
+    assert!(status.expect("it runs").contains("Uid:\t65534\t65534"));
+    let mut client = Client::create(&daemon, "web"); // root passes
+    let held = client.lock(b"x", EX, 0);
+    client.unlock(held);
+    assert_eq!(client.release(false), 0);
+    assert!(daemon.dir().join("state").exists());
+    signal(daemon.pid(), "TERM");
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
 }
 
 #[test]

@@ -16,9 +16,9 @@ int main(int argc, char **argv)
 	join();
 	get(&l, "number", LKM_NLMODE, 0);
 	for (;;) {
+		told = l.wanted;	/* the other one may ask as soon as we have it */
 		get(&l, "number", LKM_EXMODE, LKF_CONVERT);
 		if (atoi(l.value) >= last) break;
-		told = l.wanted;
 		snprintf(l.value, sizeof l.value, "%d", atoi(l.value) + 1);
 		printf("makes it %s\n", l.value);
 		if (atoi(l.value) < last) wait_for(&l.wanted, told);

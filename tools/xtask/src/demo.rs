@@ -59,7 +59,7 @@ impl Stage<'_> {
         println!("   dlmd serves on {}", self.socket.display());
         self.turns()?;
         self.door()?;
-        say("dlmd is asked to stop");
+        say("dlmd is asked to stop; anna never left the lockspace, so it takes a second word");
         match daemon.stop()? {
             Some(status) => println!("   dlmd ended: {status}"),
             None => return Err(io::Error::other("dlmd did not stop")),

@@ -36,10 +36,13 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
         return Ok(());
     }
     for target in targets {
+        std::fs::create_dir_all(folder.join("corpus").join(&target))?;
         let ended = Job::new(places.cargo(), places.logs().join(format!("fuzz-{target}.log")), {
             BUILD_BUDGET + Duration::from_secs(seconds.into())
         })
-        .args(["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--sanitizer", "none", &target, "--"])
+        .args(["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--sanitizer", "none", &target])
+        // New inputs go to the first folder; the second is kept with the sources.
+        .args([&format!("tests/fuzz/corpus/{target}"), &format!("tests/fuzz/seeds/{target}"), "--"])
         .args([&format!("-max_total_time={seconds}"), "-rss_limit_mb=2048", "-timeout=10"])
         .dir(&places.root)
         .run()?;

@@ -16,6 +16,8 @@ use crate::{Ending, job};
 const BUILD_BUDGET: Duration = Duration::from_secs(20 * 60);
 /// Lines of a failing suite's log that are shown.
 const TAIL: usize = 60;
+/// Characters of one such line.
+const LINE_MAX: usize = 240;
 
 struct Options {
     install: bool,
@@ -49,7 +51,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
     let took = started.elapsed().as_secs();
     println!("\n== all of it took {took} s; logs are in {}", places.logs().display());
     for failure in &tally.failures {
-        println!("failed: {failure}");
+        println!("failed: {}", short(failure));
     }
     tally.print();
     tally.verdict()
@@ -214,9 +216,16 @@ fn excerpt(ended: &Ended) -> String {
                 || line.starts_with("error")
                 || line.contains("panicked at")
         })
+        .map(short)
         .take(TAIL)
         .collect();
     format!("{}\n   … end of the log:\n{}", bad.join("\n"), ended.tail(TAIL))
+}
+
+/// A line as it fits a screen; the log has all of it.
+fn short(line: &str) -> &str {
+    let end = line.char_indices().nth(LINE_MAX).map_or(line.len(), |(at, _)| at);
+    &line[..end]
 }
 
 #[cfg(test)]

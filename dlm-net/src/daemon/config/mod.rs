@@ -1,4 +1,4 @@
-//! Configuration: one table of keys ([`table`]), one file format ([`file`]), the command line
+//! Configuration: one table of keys ([`table`]), one file format ([`mod@file`]), the command line
 //! ([`args`]), and [`Settings`], which keeps for every key what each of the four sources says.
 //!
 //! Priority: changed at run time > command line > dlm.conf > default (libdlm-abi.md 5.3).

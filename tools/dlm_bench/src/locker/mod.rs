@@ -12,6 +12,7 @@ use std::io;
 
 pub(crate) use redis::RedisQueue;
 
+use crate::dlm::{Awaiting, Lazy};
 use crate::job::Backend;
 
 /// The lockspace that all measurements use.
@@ -28,7 +29,8 @@ pub(crate) trait Locker {
 /// Connects to a service.
 pub(crate) fn open(backend: &Backend) -> io::Result<Box<dyn Locker>> {
     Ok(match backend {
-        Backend::Dlm { .. } => return Err(io::Error::other("the Rust client is missing")),
+        Backend::Dlm { socket, lazy: false } => Box::new(Awaiting::open(socket)?),
+        Backend::Dlm { socket, lazy: true } => Box::new(Lazy::open(socket)?),
         Backend::DlmC { library, .. } => Box::new(c_library::CLocker::open(library)?),
         Backend::Redis { socket } => Box::new(redis::Redis::open(socket)?),
         Backend::RedisQueue { socket } => Box::new(redis::RedisQueue::open(socket)?),

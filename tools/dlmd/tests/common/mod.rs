@@ -1,7 +1,8 @@
 //! A client made of `dlm-ipc` alone: it sees exactly what is on the wire, and can misbehave.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use dlm_ipc::ClientSide;
@@ -52,8 +53,32 @@ impl Client {
         }
         let descriptors = received.descriptors.expect("a good welcome has descriptors");
         let side = ClientSide::open(descriptors).expect("good pages");
+        Ok(Self::new(connection, side, &welcome))
+    }
+
+    /// A client of what a welcome brought.
+    pub fn new(connection: Connection, side: ClientSide, welcome: &Welcome) -> Self {
         let (node, global_id) = (welcome.node, welcome.lockspace);
-        Ok(Self { connection, side, node, global_id, tag: 0 })
+        Self { connection, side, node, global_id, tag: 0 }
+    }
+
+    /// Wakes the daemon whatever the page says.
+    pub fn ring(&mut self) {
+        self.side.submissions.ring_bell().expect("the bell works");
+    }
+
+    /// Submits without waiting; an error if the ring stays full or the daemon hung up.
+    pub fn try_submit(&mut self, operation: &Operation<'_>) -> Result<(), ()> {
+        let begin = Instant::now();
+        let entry = Submission::new(operation, 0, false);
+        while self.side.submissions.push(&entry).is_err() {
+            let _ = self.side.submissions.flush();
+            if self.side.page.lost().is_some() || begin.elapsed() > HANG_GUARD {
+                return Err(());
+            }
+            std::thread::yield_now();
+        }
+        self.side.submissions.flush().map(drop).map_err(drop)
     }
 
     /// Creates, or creates once more, and opens.
@@ -135,10 +160,18 @@ impl Client {
         lock
     }
 
-    /// Unlocks and waits until it is done.
+    /// Unlocks and waits until it is done; blocking callbacks on the way are dropped.
     pub fn unlock(&mut self, lock: u32) {
         self.call(&unlock(lock)).expect("accepted");
-        self.completes(lock, 0x10002);
+        loop {
+            match self.event() {
+                Notice::Blocking { .. } => {}
+                Notice::Completion { lkid, status, .. } => {
+                    return assert_eq!((lkid, status), (lock, 0x10002));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// Says something on the socket and waits for the answer.
@@ -230,24 +263,37 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Its command line, to be started in a special way.
+    pub fn command() -> std::process::Command {
+        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+        let program = PROGRAM.get_or_init(|| dlm_net::testing::example("dlmd", "hold"));
+        let mut command = std::process::Command::new(program);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        command
+    }
+
     /// Starts it; returns at once.
     pub fn start(daemon: &DaemonProcess, lockspace: &str, names: &[&str]) -> Self {
-        let program = Path::new(env!("CARGO_BIN_EXE_dlmd"));
-        let program = program.parent().expect("a directory").join("examples/hold");
-        let child = std::process::Command::new(program)
-            .arg(daemon.socket())
-            .arg(lockspace)
-            .args(names)
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .expect("examples are built with the tests");
-        Self { child }
+        let mut command = Self::command();
+        command.arg(daemon.socket()).arg(lockspace).args(names);
+        Self { child: command.spawn().expect("examples are built with the tests") }
     }
 
     /// Starts it and waits until it holds all its locks.
     pub fn holding(daemon: &DaemonProcess, lockspace: &str, names: &[&str]) -> Self {
-        let mut holder = Self::start(daemon, lockspace, names);
+        Self::start(daemon, lockspace, names).when_holding()
+    }
+
+    /// As [`Holder::holding`], with a child process that shares its connection.
+    pub fn lending(daemon: &DaemonProcess, lockspace: &str, names: &[&str]) -> Self {
+        let mut command = Self::command();
+        command.arg("--lend").arg(daemon.socket()).arg(lockspace).args(names);
+        Self { child: command.spawn().expect("examples are built with the tests") }.when_holding()
+    }
+
+    /// Waits until it holds all its locks.
+    pub fn when_holding(self) -> Self {
+        let mut holder = self;
         let mut word = [0; 5];
         let output = holder.child.stdout.as_mut().expect("piped");
         std::io::Read::read_exact(output, &mut word).expect("it holds its locks");

@@ -1,0 +1,30 @@
+//! The tests of the lock engine, all through its public interface.
+//!
+//! One binary, because one link is cheaper than nine and because the seeded-mutation run
+//! (`tests/mutants`) repeats it once per mutation.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | `tables` | the rows of semantics.md section 14 and our deviations, as text files (`tests/tables`) |
+//! | `replay` | the one-node conformance scenarios against the recorded answers of the kernel |
+//! | `random`, `exhaustive` | engine and naive model (`tests/model`) answer alike |
+//! | `laws` | what must hold after any sequence: exclusion, one end per operation, no leak |
+//! | `spaces`, `limits`, `ids`, `listing` | lockspace life cycle, ceilings, lock ids, listings |
+
+#[path = "../model/mod.rs"]
+mod model;
+
+mod driver;
+mod duel;
+mod exhaustive;
+mod ids;
+mod invariants;
+mod laws;
+mod limits;
+mod listing;
+mod notation;
+mod operation;
+mod random;
+mod replay;
+mod spaces;
+mod tables;
