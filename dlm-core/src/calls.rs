@@ -66,7 +66,8 @@ impl LockTable {
         if flags.has(LockFlags::VALBLK) && value.is_none() {
             return Err(Errno::EINVAL);
         }
-        if lock.state != LockState::Granted {
+        let busy = lock.away().is_some_and(crate::away::Away::is_busy);
+        if lock.state != LockState::Granted || busy {
             return Err(Errno::EBUSY);
         }
         let granted = lock.granted.expect("a lock on the granted queue has a mode");
@@ -74,7 +75,11 @@ impl LockTable {
         {
             return Err(Errno::EINVAL);
         }
-        self.change_granted(index, |lock| lock.requested = Some(mode));
+        if lock.away().is_some() {
+            lock.requested = Some(mode);
+        } else {
+            self.change_granted(index, |lock| lock.requested = Some(mode));
+        }
         let lock = &mut self.locks[index];
         lock.flags = if bug("flags-pile-up") { lock.flags.with(flags) } else { flags };
         lock.sb_flags = SbFlags(0);
@@ -90,6 +95,9 @@ impl LockTable {
         let Unlock { lock: id, flags, user, value } = request;
         let index = self.owned_lock(client, *id)?;
         check_unlock(*flags)?;
+        if self.locks[index].away().is_some() {
+            self.away_check_unlock(index, *flags)?;
+        }
         let lock = &mut self.locks[index];
         if let Some(user) = user {
             lock.user = *user;
@@ -120,6 +128,9 @@ impl LockTable {
     ) -> Result<(LockId, Pending), Errno> {
         let index = self.owned_lock(client, id)?;
         check_unlock(flags.with(LockFlags::CANCEL))?;
+        if self.locks[index].away().is_some() {
+            self.away_check_unlock(index, flags.with(LockFlags::CANCEL))?;
+        }
         let lock = &mut self.locks[index];
         lock.deadlock_cancel = true;
         lock.flags = lock.flags.with(flags).with(LockFlags::CANCEL);
@@ -132,6 +143,20 @@ impl LockTable {
         cx.counters.operations += 1;
         match pending {
             Pending::Nothing => {}
+            Pending::Request(index)
+                if self.resources[self.locks[index].resource].role.is_some() =>
+            {
+                self.away_request(cx, index);
+            }
+            Pending::Convert(index) if self.locks[index].away().is_some() => {
+                self.away_convert(cx, index);
+            }
+            Pending::Unlock(index) if self.locks[index].away().is_some() => {
+                self.away_unlock(cx, index);
+            }
+            Pending::Cancel(index) if self.locks[index].away().is_some() => {
+                self.away_cancel(cx, index);
+            }
             Pending::Request(index) => self.request(cx, index),
             Pending::Convert(index) => self.convert(cx, index),
             Pending::Unlock(index) => self.unlock(cx, index),
@@ -156,8 +181,7 @@ impl LockTable {
         pid: u32,
     ) -> Result<(), Errno> {
         if node != 0 && node != own_node.0 {
-            // Orphans of another node, and there is no other node to tell.
-            return Err(Errno::ENOBUFS);
+            return self.purge_elsewhere(cx, node, pid);
         }
         if pid != 0 && pid == cx.clients.pid(client) {
             cx.clients.mute(client, true);
@@ -190,8 +214,11 @@ impl LockTable {
             }
             let lock = &self.locks[index];
             let waits = lock.state == LockState::Waiting;
+            let away = lock.away().is_some();
             if keep && !waits && lock.flags.has(LockFlags::PERSISTENT) {
                 self.orphan(cx, index);
+            } else if away {
+                self.abandon(cx, index);
             } else {
                 // A waiting request of a dead owner is removed, never orphaned (D8).
                 self.force_unlock(cx, index);
@@ -200,6 +227,9 @@ impl LockTable {
     }
 
     fn force_unlock(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.locks[index].away().is_some() {
+            return self.abandon(cx, index);
+        }
         let lock = &mut self.locks[index];
         lock.flags = lock.flags.with(LockFlags::FORCEUNLOCK);
         if !bug("death-leaves-block-valid") {
@@ -213,6 +243,9 @@ impl LockTable {
         self.locks[index].owner = Owner::Orphan;
         self.orphans.push_back(&mut self.locks, Chain::Owner, index);
         self.orphan_count += 1;
+        if self.locks[index].away().is_some() {
+            return self.orphan_away(cx, index);
+        }
         self.cancel(cx, index, Status::Cancelled);
     }
 
@@ -228,7 +261,10 @@ impl LockTable {
         let mode = check_lock(call, name)?;
         let resource = self.find_resource(name).ok_or(Errno::ENOENT)?;
         let mut found = Err(Errno::ENOENT);
-        for index in self.resources[resource].granted.iter(&self.locks, Chain::Resource) {
+        let mut held: Vec<u32> = self.own_locks(resource);
+        held.reverse();
+        held.extend(self.resources[resource].granted.iter(&self.locks, Chain::Resource));
+        for index in held {
             let lock = &self.locks[index];
             let fits = lock.granted == Some(mode) || bug("any-mode-adopted");
             if lock.owner == Owner::Orphan && fits {

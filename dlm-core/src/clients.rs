@@ -67,6 +67,12 @@ impl Clients {
         self.slots.get_mut(id.slot as usize)?.as_mut().filter(|client| client.id == id)
     }
 
+    /// All clients of a lockspace.
+    pub(crate) fn of_space(&self, space: LockspaceId) -> Vec<ClientId> {
+        let of = |client: &&Client| client.space == space;
+        self.slots.iter().flatten().filter(of).map(|client| client.id).collect()
+    }
+
     /// Its list of locks.
     pub(crate) fn locks_of(&mut self, id: ClientId) -> Option<&mut Queue> {
         self.get_mut(id).map(|client| &mut client.locks)

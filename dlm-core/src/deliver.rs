@@ -3,6 +3,7 @@
 use crate::blocking::{self, Want};
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
+use crate::message::Traffic;
 use crate::seeded::bug;
 use crate::slab::NIL;
 use crate::timer::Timer;
@@ -27,14 +28,24 @@ impl LockTable {
         self.destroy_lock(cx, index);
     }
 
-    fn report(&mut self, cx: &mut Context<'_>, index: u32, status: Status, granted: Option<Mode>) {
+    pub(crate) fn report(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: u32,
+        status: Status,
+        granted: Option<Mode>,
+    ) {
         self.disarm_limit(cx, index);
         let lock = &mut self.locks[index];
         let granted_now = status == Status::Granted;
         let value = if granted_now { value_for_completion(lock) } else { None };
         lock.cast = Some(granted);
         lock.last_blocking = None;
-        let Owner::Client(client) = lock.owner else { return };
+        let client = match lock.owner {
+            Owner::Client(client) => client,
+            Owner::Remote { .. } => return self.report_to_peer(cx, index, status, granted),
+            Owner::Orphan | Owner::Nobody => return,
+        };
         if !cx.clients.hears(client) {
             return;
         }
@@ -125,8 +136,13 @@ impl LockTable {
         }
     }
 
-    fn block(&mut self, cx: &mut Context<'_>, index: u32, mode: Mode) {
+    pub(crate) fn block(&mut self, cx: &mut Context<'_>, index: u32, mode: Mode) {
         let lock = &mut self.locks[index];
+        if let Owner::Remote { peer, id } = lock.owner {
+            lock.rare().told_at = cx.now;
+            let to = self.cluster.peers[usize::from(peer)].member;
+            return self.send_traffic(cx, to, Traffic::Blocking { lock: id, mode });
+        }
         let Owner::Client(client) = lock.owner else { return };
         if !blocking::delivered(mode, lock.cast, lock.last_blocking) {
             return;
@@ -147,7 +163,9 @@ impl LockTable {
         if !lock.flags.has(LockFlags::TIMEOUT) {
             return;
         }
-        let Some(rare) = lock.rare.as_mut().filter(|rare| rare.limit_cs > 0) else { return };
+        let unarmed =
+            |rare: &&mut Box<crate::lock::Rare>| rare.limit_cs > 0 && rare.limit.is_none();
+        let Some(rare) = lock.rare.as_mut().filter(unarmed) else { return };
         let limit = core::time::Duration::from_millis(rare.limit_cs.saturating_mul(10));
         let at = cx.now.after(limit);
         rare.limit = Some(at);
@@ -167,6 +185,9 @@ impl LockTable {
             rare.limit = None;
         }
         self.locks[index].sb_flags = crate::SbFlags(0);
+        if self.locks[index].away().is_some() {
+            return self.away_limit_over(cx, index);
+        }
         self.cancel(cx, index, Status::TimedOut);
     }
 }

@@ -1,8 +1,8 @@
 //! What goes into a step and what comes out of it.
 
 use crate::{
-    ClientId, Errno, LockFlags, LockId, LockspaceId, Mode, SbFlags, SpaceFlags, Status, Token,
-    Value, View,
+    ClientId, Errno, LockFlags, LockId, LockspaceId, Member, Message, Mode, SbFlags, SpaceFlags,
+    Status, Token, Value, View, ViewId,
 };
 
 /// One thing that happened.
@@ -10,17 +10,36 @@ use crate::{
 pub enum Input<'a> {
     /// A client asks for something. The first request of a client is [`Request::Open`].
     Client(ClientId, Request<'a>),
-    /// A client's process or connection is gone. No output for it follows, and its id may not be
-    /// used again before this input was fed.
+    /// A client's process or connection is gone. No output for it follows; its slot may be used again
+    /// from now on, under a higher generation.
     ClientGone(ClientId),
     /// Membership installed a view of a lockspace: the answer to [`Output::Join`], and later changes.
     View(LockspaceId, View),
+    /// A member of another life, or of another view, is harmless from now on: it neither acts for
+    /// its clients nor grants (recovery.md B3). True for every lockspace, and remembered.
+    Safe(Member),
+    /// A message from another member, in the order in which it was sent.
+    Peer(Member, Message),
+    /// This node was excluded, or its lockspace cannot be kept: everything in it is lost, and its
+    /// clients are told why.
+    Reset(LockspaceId, LossReason),
     /// An administrator removes orphans of `lockspace` that belonged to `pid` (0: of everybody), as
     /// [`Request::Purge`] does for a client. Answered by nothing; count before with
     /// [`Node::dump`](crate::Node::dump).
     PurgeOrphans(LockspaceId, u32),
     /// The deadline of [`Node::deadline`](crate::Node::deadline) has come.
     Tick,
+}
+
+/// Why a lockspace was lost (dlm_ext.h shows the numbers).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LossReason {
+    /// The cluster went on without this node.
+    Excluded = 1,
+    /// The node's daemon ended or lost its cluster.
+    Daemon = 2,
+    /// An administrator removed the lockspace by force.
+    Released = 3,
 }
 
 /// A client's request. Every one is answered by exactly one [`Output::Reply`].
@@ -49,7 +68,7 @@ pub enum Request<'a> {
         /// Owner's pid.
         pid: u32,
     },
-    /// End this handle: its locks go, or become orphans (6.4). The client id is free afterwards.
+    /// End this handle: its locks go, or become orphans (6.4). The client's slot is free afterwards.
     Close,
     /// End this handle and take back one creation of its lockspace. Answered when the lockspace is
     /// gone, or with EBUSY where locks remain and `force` is false; the handle is gone either way.
@@ -193,6 +212,27 @@ pub enum Output {
     NeedView {
         /// Which lockspace.
         lockspace: LockspaceId,
+    },
+    /// A message to another member; order per member matters.
+    Send {
+        /// Whom to.
+        to: Member,
+        /// What.
+        message: Message,
+    },
+    /// A view was installed (B4).
+    Acknowledge {
+        /// Which lockspace.
+        lockspace: LockspaceId,
+        /// Which view.
+        view: ViewId,
+    },
+    /// A client's lockspace is lost; its handle is dead and its id free.
+    Lost {
+        /// Whose.
+        client: ClientId,
+        /// Why.
+        reason: LossReason,
     },
     /// A lockspace is gone from this node.
     Leave {

@@ -13,6 +13,8 @@ pub(crate) enum When {
     Now,
     /// In a pass over the queues.
     Later,
+    /// In the pass over a name that was rebuilt.
+    Recovery,
 }
 
 /// What the rules need to know of a lock and its resource.
@@ -86,6 +88,9 @@ pub(crate) fn grantable(
     if conflict(requested) {
         return false; // 2, 3
     }
+    if when == When::Recovery && conversion {
+        return true; // 4
+    }
     if when == When::Now && conversion {
         return !flags.has(LockFlags::QUECVT) || converting_empty || bug("quecvt-in-place"); // 5, 6
     }
@@ -95,14 +100,14 @@ pub(crate) fn grantable(
     let converting_empty = converting_empty || bug("requests-pass-converters");
     let waiting_empty = waiting_empty || bug("requests-pass-waiters");
     match (when, conversion) {
-        (When::Later, true) => first || bug("conversions-unordered"), // 8
-        (When::Now, _) => converting_empty && waiting_empty,          // 9
-        (When::Later, false) => converting_empty && first,            // 10
+        (When::Now, _) => converting_empty && waiting_empty, // 9
+        (_, true) => first || bug("conversions-unordered"),  // 8
+        (_, false) => converting_empty && first,             // 10
     }
 }
 
 /// The one alternative mode that is tried, if any (1.5).
-fn alternative(flags: LockFlags, requested: Mode) -> Option<Mode> {
+pub(crate) fn alternative(flags: LockFlags, requested: Mode) -> Option<Mode> {
     let altcw = flags.has(LockFlags::ALTCW) && bug("altcw-first");
     if flags.has(LockFlags::ALTPR) && requested != Mode::PR && !altcw {
         return Some(Mode::PR);

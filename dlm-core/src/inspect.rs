@@ -1,5 +1,6 @@
 //! What an operator sees: bounded pages of the lock table, without stopping anything.
 
+use crate::away::Kind;
 use crate::lifecycle::{Space, Stage};
 use crate::lock::{Chain, Lock, Owner, Queue};
 use crate::lockspace::LockTable;
@@ -163,28 +164,53 @@ pub(crate) fn page(table: &LockTable, from: u64, locks_max: usize) -> DumpPage {
 
 pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {
     let list = |queue: Queue| {
-        queue.iter(&table.locks, Chain::Resource).map(|index| lock(&table.locks[index])).collect()
+        queue
+            .iter(&table.locks, Chain::Resource)
+            .map(|index| lock(table, &table.locks[index]))
+            .collect()
     };
-    ResourceInfo {
+    let mut info = ResourceInfo {
         name: resource.name.as_bytes().to_vec(),
         master: None,
         value: resource.value.as_ref().map(|v| (**v, resource.value_seq, !resource.invalid)),
         granted: list(resource.granted),
         converting: list(Queue::from_heads(resource.first_converting())),
         waiting: list(Queue::from_heads(resource.first_waiting())),
+    };
+    if let Some(role) = &resource.role {
+        if let Kind::Remote { master, .. } = role.kind {
+            info.master = Some(master.node);
+        }
+        for index in role.own.iter(&table.locks, Chain::Resource) {
+            let own = lock(table, &table.locks[index]);
+            match own.state {
+                LockState::Granted => info.granted.push(own),
+                LockState::Converting => info.converting.push(own),
+                LockState::Waiting => info.waiting.push(own),
+            }
+        }
     }
+    info
 }
 
-fn lock(lock: &Lock) -> LockInfo {
+fn lock(table: &LockTable, lock: &Lock) -> LockInfo {
     let rare = lock.rare.as_deref();
+    let away = rare.and_then(|rare| rare.away.as_ref());
     let pending = lock.state != LockState::Granted;
+    let mut remote = None;
+    if let Owner::Remote { peer, id } = lock.owner {
+        let member = table.cluster.peers[usize::from(peer)].member;
+        remote = Some((member.node, id));
+    } else if let Some(away) = away {
+        remote = away.master.map(|master| (master.node, away.master_id));
+    }
     LockInfo {
         id: lock.id,
         client: match lock.owner {
             Owner::Client(client) => Some(client),
-            Owner::Orphan => None,
+            _ => None,
         },
-        remote: None,
+        remote,
         pid: lock.pid,
         xid: rare.map_or(0, |rare| rare.xid),
         flags: lock.flags,
@@ -201,7 +227,7 @@ fn lock(lock: &Lock) -> LockInfo {
 
 /// The cluster-wide number of a lockspace: the inverted CRC-32 of `dlm:ls:<name>` and its NUL
 /// (libdlm-abi.md 4.3).
-fn global_id(name: &[u8]) -> u32 {
+pub(crate) fn global_id(name: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in b"dlm:ls:".iter().chain(name).chain(&[0]) {
         crc ^= u32::from(*byte);

@@ -1,6 +1,7 @@
 //! What must be true between steps. A lock manager in doubt must not grant: a broken invariant stops
 //! the process.
 
+use crate::away::Kind;
 use crate::lock::{Chain, Owner, Queue};
 use crate::lockspace::LockTable;
 use crate::resource::{Resource, mode_set};
@@ -51,6 +52,7 @@ impl LockTable {
         let mut held = [0; 6];
         let mut total = 0;
         let (mut converting, mut waiting) = ([0; 6], [0; 6]);
+        total += self.check_role(index, resource);
         let queues = [
             (resource.granted, LockState::Granted),
             (Queue::from_heads(resource.first_converting()), LockState::Converting),
@@ -80,6 +82,23 @@ impl LockTable {
         }
         self.check_exclusion(index);
         total
+    }
+
+    /// Own locks of a name that is not served here, and records collected for one being rebuilt.
+    fn check_role(&self, index: u32, resource: &Resource) -> usize {
+        let Some(role) = &resource.role else { return 0 };
+        assert!(resource.granted.is_empty(), "{:?} is not served, yet has queues", resource.name);
+        let own = self.walk(role.own, Chain::Resource);
+        for at in &own {
+            let lock = &self.locks[*at];
+            assert_eq!(lock.resource, index, "{:?}: a stranger's lock", resource.name);
+            assert!(lock.away().is_some(), "{:?}: {:?} is not away", resource.name, lock.id);
+        }
+        let Kind::Rebuilding(records) = &role.kind else { return own.len() };
+        let copies = records
+            .iter()
+            .filter(|record| matches!(self.locks[record.lock].owner, Owner::Remote { .. }));
+        own.len() + copies.count()
     }
 
     fn walk(&self, queue: Queue, chain: Chain) -> Vec<u32> {

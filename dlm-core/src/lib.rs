@@ -30,13 +30,17 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod away;
 mod blocking;
 mod calls;
 mod clients;
+mod cluster;
 mod deliver;
+mod directory;
 mod event;
 mod flags;
 mod grant;
+mod holder;
 mod id;
 mod inspect;
 mod invariant;
@@ -44,27 +48,33 @@ mod lifecycle;
 mod lock;
 mod lockspace;
 mod master;
+pub mod message;
 mod mode;
 mod name;
 mod node;
 mod pass;
+mod rebuild;
+mod recover;
 mod resource;
 mod seeded;
 mod slab;
+mod slots;
 mod status;
 mod table;
 mod time;
 mod timer;
+mod traffic;
 mod value;
 mod view;
 
 pub use event::{
-    Access, Blocking, Call, Completion, Convert, Create, Input, LockCall, Open, Outbox, Output,
-    Request, Unlock,
+    Access, Blocking, Call, Completion, Convert, Create, Input, LockCall, LossReason, Open, Outbox,
+    Output, Request, Unlock,
 };
 pub use flags::{LockFlags, SbFlags, SpaceFlags};
 pub use id::{ClientId, LockId, LockspaceId, Member, NodeId, Token, ViewId};
 pub use inspect::{DumpPage, LockInfo, LockState, LockspaceInfo, NodeCounters, ResourceInfo};
+pub use message::Message;
 pub use mode::Mode;
 pub use name::{LOCKSPACE_NAME_BYTES_MAX, Name, RESOURCE_NAME_BYTES_MAX};
 pub use node::{Limits, Node};

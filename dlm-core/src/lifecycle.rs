@@ -13,8 +13,8 @@ use crate::lock::Queue;
 use crate::lockspace::LockTable;
 use crate::seeded::bug;
 use crate::{
-    Access, ClientId, Create, Errno, LOCKSPACE_NAME_BYTES_MAX, LockId, LockspaceId, Node, Open,
-    Outbox, Output, SpaceFlags, View,
+    Access, ClientId, Create, Errno, LOCKSPACE_NAME_BYTES_MAX, LockId, LockspaceId, LossReason,
+    Node, Open, Outbox, Output, SpaceFlags, View,
 };
 
 /// A lockspace on this node.
@@ -156,7 +156,7 @@ impl Node {
             create_count: 0,
             handles: 0,
             view: None,
-            table: LockTable::new(),
+            table: LockTable::new(self.member(), crate::inspect::global_id(name)),
         }));
         self.by_name.insert(name.to_vec(), id);
         Ok(id)
@@ -180,8 +180,9 @@ impl Node {
         if space.view.as_ref().is_some_and(|old| old.id >= view.id) {
             return; // views may be skipped, never reordered (recovery.md B2)
         }
-        space.table.rebase(view.id);
-        space.view = Some(view);
+        let first = space.view.replace(view.clone()).is_none();
+        self.with_table(id, out, |table, cx| table.install(cx, view, first));
+        let Some(space) = self.space_mut(id) else { return };
         let Stage::Joining(waiters) = &mut space.stage else { return };
         let waiters = core::mem::take(waiters);
         space.stage = Stage::Running;
@@ -264,12 +265,17 @@ impl Node {
 
     /// Removes a leaving lockspace once no handle is open, answers who waits for that, and starts
     /// anew for whoever created it meanwhile.
-    fn finish_leaving(&mut self, id: LockspaceId, out: &mut Outbox) {
-        let gone = self.space(id).is_some_and(|space| {
+    pub(crate) fn finish_leaving(&mut self, id: LockspaceId, out: &mut Outbox) {
+        let leaving = self.space(id).is_some_and(|space| {
             (space.handles == 0 || bug("release-ends-others"))
                 && matches!(space.stage, Stage::Leaving { .. })
         });
-        if !gone {
+        if !leaving {
+            return;
+        }
+        // What other members master for this node must be given back first.
+        self.with_table(id, out, |table, cx| table.purge_orphans(cx, 0));
+        if self.space(id).is_some_and(|space| space.table.cluster.away_locks > 0) {
             return;
         }
         let Some(space) = self.spaces[id.0 as usize].take() else { return };
@@ -288,5 +294,22 @@ impl Node {
                 self.retry_create(waiter, &space.name, out);
             }
         }
+    }
+
+    /// Everything in a lockspace is lost (membership.md, Continuity): its clients are told.
+    pub(crate) fn reset(&mut self, id: LockspaceId, reason: LossReason, out: &mut Outbox) {
+        let Some(space) = self.spaces.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        self.by_name.remove(&space.name);
+        self.timers.forget(id);
+        for client in self.clients.of_space(id) {
+            let open = self.clients.get(client).is_some_and(|c| c.phase == Phase::Open);
+            self.clients.remove(client);
+            if open {
+                out.push(Output::Lost { client, reason });
+            } else {
+                self.reply(client, Err(Errno::ENOTRECOVERABLE), out);
+            }
+        }
+        out.push(Output::Leave { lockspace: id, name: space.name });
     }
 }

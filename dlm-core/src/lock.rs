@@ -18,9 +18,18 @@ pub(crate) enum Owner {
     Client(ClientId),
     /// Nobody: its owner died and it was PERSISTENT (semantics.md 6.5).
     Orphan,
+    /// Nobody, and it goes as soon as its master can be told.
+    Nobody,
+    /// Another member; this is the master's copy.
+    Remote {
+        /// Index of the member.
+        peer: u16,
+        /// The owner's id for it.
+        id: LockId,
+    },
 }
 
-/// A lock on a resource mastered here. Kept small: held locks are what the daemon's memory consists of.
+/// A lock. Kept small: held locks are what the daemon's memory consists of.
 #[derive(Debug)]
 pub(crate) struct Lock {
     /// The id programs see.
@@ -75,6 +84,9 @@ pub(crate) struct Lock {
 pub(crate) struct Rare {
     /// The caller's value block; exists once VALBLK was used (6.2).
     pub(crate) value: Option<Value>,
+    /// The bytes it last read from the resource, or wrote to it. With a conversion under way `value`
+    /// holds what the caller wants to write, which nobody may take for the resource's.
+    pub(crate) seen: Option<Value>,
     /// Transaction id.
     pub(crate) xid: u64,
     /// Time limit of the last call, in centiseconds (D12).
@@ -83,6 +95,8 @@ pub(crate) struct Rare {
     pub(crate) limit: Option<Instant>,
     /// When the holder was told `told`.
     pub(crate) told_at: Instant,
+    /// What the owner keeps of a lock that is mastered elsewhere.
+    pub(crate) away: Option<crate::away::Away>,
 }
 
 /// Neighbours in an intrusive list.

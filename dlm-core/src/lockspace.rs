@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use crate::away::Kind;
 use crate::clients::Clients;
+use crate::cluster::Cluster;
 use crate::lock::{self, Chain, LOCKS_FREE_MIN, Lock, Owner, Queue};
 use crate::name::Name;
 use crate::resource::Resource;
 use crate::slab::{NIL, Slab};
 use crate::table::{Table, hash_name};
 use crate::timer::{Timer, Timers};
+use crate::traffic::Answer;
 use crate::{
-    ClientId, Instant, LockId, LockState, LockspaceId, Mode, NodeCounters, Outbox, Output, SbFlags,
-    Token, ViewId,
+    Call, ClientId, Instant, LockId, LockState, LockspaceId, Member, Mode, NodeCounters, Outbox,
+    Output, SbFlags, Token, ViewId,
 };
 
 /// A name nobody uses is remembered this long if its value block was marked invalid (7.6): a new
@@ -28,6 +31,8 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a mut NodeCounters,
     pub(crate) timers: &'a mut Timers,
     pub(crate) clients: &'a mut Clients,
+    /// Whom the operation being run is answered to.
+    pub(crate) answer: Answer,
 }
 
 /// The lock table of one lockspace.
@@ -45,11 +50,13 @@ pub(crate) struct LockTable {
     last_token: u64,
     /// A new view was asked for, since this one's grant numbers are half spent.
     asked_view: bool,
+    /// This lockspace's part in the cluster.
+    pub(crate) cluster: Cluster,
 }
 
 impl LockTable {
-    /// An empty table.
-    pub(crate) fn new() -> Self {
+    /// An empty table of a member; `global` is the lockspace's number in messages.
+    pub(crate) fn new(me: Member, global: u32) -> Self {
         Self {
             locks: Slab::new(LOCKS_FREE_MIN),
             resources: Slab::new(0),
@@ -59,7 +66,24 @@ impl LockTable {
             idle: BTreeMap::new(),
             last_token: 0,
             asked_view: false,
+            cluster: Cluster::new(me, global),
         }
+    }
+
+    /// The last number given.
+    pub(crate) fn token(&self) -> u64 {
+        self.last_token
+    }
+
+    /// Numbers go on above this one.
+    pub(crate) fn saw_token(&mut self, token: Token) {
+        self.last_token = self.last_token.max(token.0);
+    }
+
+    /// A number for a new mastership, above all others known here (recovery.md R18).
+    pub(crate) fn next_term(&mut self) -> Token {
+        self.last_token += 1;
+        Token(self.last_token)
     }
 
     /// Grants from now on are numbered from this view on.
@@ -94,20 +118,30 @@ impl LockTable {
             }
             return Some(index);
         }
-        let resource = Resource::new(Name::new(name)?, hash_name(name));
+        let index = self.new_resource(Name::new(name)?);
+        self.place_name(cx, index);
+        Some(index)
+    }
+
+    /// Makes the resource of a name that has none.
+    pub(crate) fn new_resource(&mut self, name: Name) -> u32 {
+        let hash = hash_name(name.as_bytes());
+        let resource = Resource::new(name, hash);
         let index = self.resources.insert(|_, _| resource);
         self.names.insert(&mut self.resources, index);
-        Some(index)
+        index
     }
 
     /// Forgets a resource without locks; at once, unless its mark must be remembered for a while.
     pub(crate) fn tidy_resource(&mut self, cx: &mut Context<'_>, index: u32) {
         let resource = &mut self.resources[index];
-        if !resource.is_unused() {
+        if !resource.is_unused() || resource.pinned || self.idle.contains_key(&index) {
             return;
         }
         resource.value = None;
-        if !resource.invalid || self.idle.len() >= IDLE_NAMES_MAX {
+        let marked = resource.invalid;
+        let directory_here = self.cluster.alone() || self.directory_is_here(index);
+        if directory_here && (!marked || self.idle.len() >= IDLE_NAMES_MAX) {
             return self.forget_resource(index);
         }
         let until = cx.now.after(IDLE);
@@ -116,13 +150,29 @@ impl LockTable {
     }
 
     /// The time of an idle name is over.
-    pub(crate) fn idle_over(&mut self, index: u32) {
-        if self.idle.remove(&index).is_some() {
-            self.forget_resource(index);
+    pub(crate) fn idle_over(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.idle.remove(&index).is_none() {
+            return;
         }
+        if self.cluster.alone() || self.directory_is_here(index) {
+            return self.forget_resource(index);
+        }
+        if !self.cluster.locks_due.is_empty() {
+            // Not while names move (R8).
+            let until = cx.now.after(IDLE);
+            self.idle.insert(index, until);
+            return cx.timers.arm(until, cx.space, Timer::Idle(index));
+        }
+        self.set_role(index, Kind::Leaving);
+        self.say_remove(cx, index);
     }
 
-    fn forget_resource(&mut self, index: u32) {
+    fn directory_is_here(&self, index: u32) -> bool {
+        self.slot_owner(self.resources[index].name.as_bytes()) == self.cluster.me
+    }
+
+    /// Takes a resource without locks and role out of memory.
+    pub(crate) fn forget_resource(&mut self, index: u32) {
         self.names.remove(&mut self.resources, index);
         self.resources.remove(index);
     }
@@ -134,17 +184,30 @@ impl LockTable {
         client: ClientId,
         resource: u32,
         mode: Mode,
-        call: &crate::Call,
+        call: &Call,
     ) -> u32 {
         let pid = cx.clients.pid(client);
+        self.new_record(cx, Owner::Client(client), resource, Some(mode), call, pid)
+    }
+
+    /// Makes a lock record of any owner, on no queue yet.
+    pub(crate) fn new_record(
+        &mut self,
+        cx: &mut Context<'_>,
+        owner: Owner,
+        resource: u32,
+        requested: Option<Mode>,
+        call: &Call,
+        pid: u32,
+    ) -> u32 {
         let index = self.locks.insert(|index, generation| Lock {
             id: lock::lock_id(index, generation),
             resource,
-            owner: Owner::Client(client),
+            owner,
             state: LockState::Waiting,
             queued: false,
             granted: None,
-            requested: Some(mode),
+            requested,
             told: Mode::NL,
             cast: None,
             last_blocking: None,
@@ -161,10 +224,19 @@ impl LockTable {
             token: Token(0),
             rare: None,
         });
-        if let Some(list) = cx.clients.locks_of(client) {
-            list.push_back(&mut self.locks, Chain::Owner, index);
+        match owner {
+            Owner::Client(client) => {
+                if let Some(list) = cx.clients.locks_of(client) {
+                    list.push_back(&mut self.locks, Chain::Owner, index);
+                }
+                cx.clients.count(client, 1);
+            }
+            Owner::Remote { peer, .. } => {
+                let list = &mut self.cluster.peers[usize::from(peer)].locks;
+                list.push_back(&mut self.locks, Chain::Owner, index);
+            }
+            Owner::Orphan | Owner::Nobody => {}
         }
-        cx.clients.count(client, 1);
         index
     }
 
@@ -187,6 +259,11 @@ impl LockTable {
                 self.orphans.remove(&mut self.locks, Chain::Owner, index);
                 self.orphan_count -= 1;
             }
+            Owner::Remote { peer, .. } => {
+                let list = &mut self.cluster.peers[usize::from(peer)].locks;
+                list.remove(&mut self.locks, Chain::Owner, index);
+            }
+            Owner::Nobody => {}
         }
     }
 

@@ -87,6 +87,18 @@ impl LockTable {
         self.tidy_resource(cx, resource);
     }
 
+    /// Drops a lock whose owner is lost: nobody is told, the others go on.
+    pub(crate) fn drop_lock(&mut self, cx: &mut Context<'_>, index: u32) {
+        let resource = self.locks[index].resource;
+        self.leave_queue(index);
+        if let Some(mode) = self.locks[index].granted {
+            self.resources[resource].held[mode as usize] -= 1;
+        }
+        self.destroy_lock(cx, index);
+        self.pass(cx, resource);
+        self.tidy_resource(cx, resource);
+    }
+
     /// Ends a pending request or conversion with this status; a granted lock has nothing to cancel.
     /// A conversion falls back to its granted mode.
     pub(crate) fn cancel(&mut self, cx: &mut Context<'_>, index: u32, status: Status) {

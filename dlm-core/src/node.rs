@@ -7,7 +7,7 @@ use crate::lifecycle::Space;
 use crate::lockspace::{Context, LockTable};
 use crate::timer::{Timer, Timers};
 use crate::{
-    ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Member,
+    ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Member, Message,
     NodeCounters, Outbox, Output, Reason, Request, ResourceInfo,
 };
 
@@ -76,12 +76,18 @@ impl Node {
             Input::PurgeOrphans(space, pid) => {
                 self.with_table(space, out, |table, cx| table.purge_orphans(cx, pid));
             }
+            Input::Safe(member) => self.on_safe(member, out),
+            Input::Peer(from, message) => self.on_peer(from, message, out),
+            Input::Reset(space, reason) => self.reset(space, reason, out),
             Input::Tick => self.on_tick(out),
         }
     }
 
     /// When [`Input::Tick`] is next needed, and why.
     pub fn deadline(&self) -> Option<(Instant, Reason)> {
+        if self.spaces.iter().flatten().any(|space| !space.table.cluster.jobs.is_empty()) {
+            return Some((self.now, Reason::Work));
+        }
         self.timers.next()
     }
 
@@ -186,9 +192,30 @@ impl Node {
         while let Some((space, timer)) = self.timers.take_due(self.now) {
             self.with_table(space, out, |table, cx| match timer {
                 Timer::Limit(lock) => table.limit_over(cx, lock),
-                Timer::Idle(resource) => table.idle_over(resource),
+                Timer::Idle(resource) => table.idle_over(cx, resource),
             });
         }
+        for index in 0..self.spaces.len() {
+            self.with_table(LockspaceId(index as u32), out, |table, cx| table.work(cx));
+            self.finish_leaving(LockspaceId(index as u32), out);
+        }
+    }
+
+    fn on_safe(&mut self, member: Member, out: &mut Outbox) {
+        for index in 0..self.spaces.len() {
+            self.with_table(LockspaceId(index as u32), out, |table, cx| table.on_safe(cx, member));
+        }
+    }
+
+    fn on_peer(&mut self, from: Member, message: Message, out: &mut Outbox) {
+        let of = |space: &&Space| space.table.cluster.global == message.space;
+        let Some(id) =
+            self.spaces.iter().flatten().map(|space| &**space).find(of).map(|space| space.id)
+        else {
+            return;
+        };
+        self.with_table(id, out, |table, cx| table.on_message(cx, from, message));
+        self.finish_leaving(id, out);
     }
 
     pub(crate) fn reply(
@@ -224,7 +251,10 @@ impl Node {
             counters: &mut self.counters,
             timers: &mut self.timers,
             clients: &mut self.clients,
+            answer: crate::traffic::Answer::None,
         };
-        Some(run(&mut space.table, &mut cx))
+        let result = run(&mut space.table, &mut cx);
+        space.table.settle_loopback(&mut cx);
+        Some(result)
     }
 }

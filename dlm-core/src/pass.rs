@@ -35,8 +35,22 @@ impl Blocked {
 impl LockTable {
     /// Grants what can be granted, converting locks first, and tells the holders that block the rest.
     pub(crate) fn pass(&mut self, cx: &mut Context<'_>, resource: u32) {
+        self.pass_when(cx, resource, When::Later);
+    }
+
+    /// The converting half of a pass, for a lock that has just been demoted (3.3).
+    pub(crate) fn pass_converting(&mut self, cx: &mut Context<'_>, resource: u32) {
+        self.pass_conversions(cx, resource, When::Later);
+    }
+
+    /// The pass over a rebuilt name: conversions in any order (3.1 rule 4).
+    pub(crate) fn pass_recovering(&mut self, cx: &mut Context<'_>, resource: u32) {
+        self.pass_when(cx, resource, When::Recovery);
+    }
+
+    fn pass_when(&mut self, cx: &mut Context<'_>, resource: u32, when: When) {
         if self.resources[resource].has_queue() {
-            let mut blocked = self.pass_conversions(cx, resource);
+            let mut blocked = self.pass_conversions(cx, resource, when);
             if !bug("pass-grants-no-waiter") {
                 self.pass_waiters(cx, resource, &mut blocked);
             }
@@ -47,18 +61,13 @@ impl LockTable {
         self.resources[resource].settle();
     }
 
-    /// The converting half of a pass, for a lock that has just been demoted (3.3).
-    pub(crate) fn pass_converting(&mut self, cx: &mut Context<'_>, resource: u32) {
-        self.pass_conversions(cx, resource);
-    }
-
-    fn pass_conversions(&mut self, cx: &mut Context<'_>, resource: u32) -> Blocked {
+    fn pass_conversions(&mut self, cx: &mut Context<'_>, resource: u32, when: When) -> Blocked {
         let mut blocked = Blocked::default();
         let special = self.resources[resource]
             .contention
             .as_ref()
             .is_some_and(|contention| contention.special_conversions > 0);
-        if !special {
+        if !special && when != When::Recovery {
             loop {
                 let head = self.resources[resource].first_converting();
                 if head == NIL || !self.try_grant(cx, head, true) {
@@ -71,7 +80,7 @@ impl LockTable {
         let mut demotion_rounds = 0;
         loop {
             blocked.modes = 0;
-            let (granted, demoted) = self.walk_conversions(cx, resource, &mut blocked);
+            let (granted, demoted) = self.walk_conversions(cx, resource, when, &mut blocked);
             demotion_rounds += u32::from(demoted && !granted);
             let again = granted || (demoted && demotion_rounds == 1);
             if !again || bug("pass-without-restart") {
@@ -85,6 +94,7 @@ impl LockTable {
         &mut self,
         cx: &mut Context<'_>,
         resource: u32,
+        when: When,
         blocked: &mut Blocked,
     ) -> (bool, bool) {
         let (mut granted, mut demoted) = (false, false);
@@ -101,7 +111,7 @@ impl LockTable {
             let verdict = grant::decide(
                 &standing(lock, table, first),
                 mode,
-                When::Later,
+                when,
                 |mode| table.conflicts(Some(held), mode),
                 || grant::conversion_deadlock(held, mode, ahead, &behind),
             );

@@ -4,12 +4,13 @@
 //! `held` by granted mode answers compatibility, and [`Contention`] answers what is wanted and who
 //! still has to be told. Contention exists only where something queues; most resources never have it.
 
+use crate::away::Role;
 use crate::lock::{Chain, Lock, Queue};
 use crate::name::Name;
 use crate::seeded::bug;
 use crate::slab::{NIL, Slab};
 use crate::table::Chained;
-use crate::{LockFlags, LockState, Mode, Value};
+use crate::{LockFlags, LockState, Mode, Token, Value};
 
 /// Flags that make a queued conversion take part in a pass otherwise than first come, first served.
 const SPECIAL_CONVERSION: LockFlags = LockFlags(
@@ -37,6 +38,12 @@ pub(crate) struct Resource {
     pub(crate) value: Option<Box<Value>>,
     /// The VALNOTVALID mark.
     pub(crate) invalid: bool,
+    /// Number of this node's mastership of the name.
+    pub(crate) term: Token,
+    /// What this node is to the name, unless it simply serves it as its master.
+    pub(crate) role: Option<Box<Role>>,
+    /// Not forgotten although unused: something is being done with it.
+    pub(crate) pinned: bool,
     /// What queues, and who was told.
     pub(crate) contention: Option<Box<Contention>>,
 }
@@ -73,13 +80,16 @@ impl Resource {
             value_seq: 0,
             value: None,
             invalid: false,
+            term: Token(0),
+            role: None,
+            pinned: false,
             contention: None,
         }
     }
 
     /// Whether no lock is on any queue.
     pub(crate) fn is_unused(&self) -> bool {
-        self.granted.is_empty() && !self.has_queue()
+        self.granted.is_empty() && !self.has_queue() && self.role.is_none()
     }
 
     /// Whether something converts or waits.
@@ -180,6 +190,24 @@ impl Resource {
         lock.state = LockState::Converting;
         contention.converting_modes[requested(lock)] += 1;
         contention.special_conversions += u32::from(lock.flags.any(SPECIAL_CONVERSION));
+    }
+
+    /// Puts a rebuilt lock at the tail of the converting or waiting queue; rebuilt locks come in the
+    /// order of their places.
+    pub(crate) fn rejoin(&mut self, locks: &mut Slab<Lock>, index: u32, state: LockState) {
+        let flags = locks[index].flags;
+        locks[index].flags = flags.without(LockFlags::HEADQUE);
+        match state {
+            LockState::Converting => self.join_converting(locks, index),
+            _ => self.join_waiting(locks, index),
+        }
+        locks[index].flags = flags;
+        if let Some(contention) = &mut self.contention {
+            // The head queue flag is counted when it leaves.
+            let special = flags.any(SPECIAL_CONVERSION)
+                && !flags.without(LockFlags::HEADQUE).any(SPECIAL_CONVERSION);
+            contention.special_conversions += u32::from(special && state == LockState::Converting);
+        }
     }
 
     /// Takes a lock off the converting queue.

@@ -24,6 +24,8 @@ impl Instant {
 pub enum Reason {
     /// A request's time limit ends (D12).
     RequestLimit,
+    /// Work over many names goes on.
+    Work,
     /// A name nobody uses any more is forgotten.
     IdleName,
 }

@@ -21,6 +21,7 @@ impl LockTable {
                     return;
                 }
                 lock.rare().value = Some(**stored);
+                lock.rare().seen = Some(**stored);
                 lock.value_seq = resource.value_seq;
                 if resource.invalid && !bug("reader-not-warned") {
                     lock.sb_flags = lock.sb_flags | SbFlags::VALNOTVALID;
@@ -52,12 +53,14 @@ impl LockTable {
             resource.invalid = true;
             return;
         }
-        let Some(value) = lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)) else {
+        let Some(value) = lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)).copied()
+        else {
             return;
         };
+        lock.rare().seen = Some(value);
         match &mut resource.value {
-            Some(stored) => **stored = *value,
-            None => resource.value = Some(Box::new(*value)),
+            Some(stored) => **stored = value,
+            None => resource.value = Some(Box::new(value)),
         }
         resource.value_seq = resource.value_seq.wrapping_add(1);
         lock.value_seq = resource.value_seq;

@@ -18,7 +18,8 @@ fn joined(node: &mut Node, client: ClientId) {
     let members = vec![node.member()];
     let view = View { id: ViewId(1), members, unsafe_members: Vec::new() };
     let outputs = feed(node, Input::View(lockspace, view));
-    assert_eq!(outputs, [Output::Reply { client, result: Ok(LockId(0)) }]);
+    let opened = Output::Reply { client, result: Ok(LockId(0)) };
+    assert_eq!(outputs, [Output::Acknowledge { lockspace, view: ViewId(1) }, opened]);
 }
 
 fn lock(node: &mut Node, client: ClientId, mode: Mode) -> (LockId, Vec<Output>) {

@@ -161,6 +161,10 @@ impl World {
                     }
                 }
                 Output::NeedView { lockspace } => self.install_view_into(lockspace, happened),
+                Output::Acknowledge { .. } => {}
+                other @ (Output::Send { .. } | Output::Lost { .. }) => {
+                    panic!("a node alone has nobody to talk to and nothing to lose: {other:?}")
+                }
                 Output::Leave { lockspace, name } => happened.leaves.push((lockspace, name)),
             }
         }

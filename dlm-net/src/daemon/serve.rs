@@ -182,6 +182,8 @@ impl Reactor {
                 self.membership.renew(lockspace);
                 self.queues.news = true;
             }
+            // `single` has no other members, and nobody to tell that a view is installed.
+            Output::Acknowledge { .. } | Output::Send { .. } | Output::Lost { .. } => {}
             Output::Leave { lockspace, name } => {
                 self.membership.leave(lockspace, &name);
                 self.on_leave(&name);

@@ -179,7 +179,8 @@ impl World {
                     self.joining.push(lockspace);
                 }
                 Output::Leave { lockspace, .. } => self.joining.retain(|id| *id != lockspace),
-                Output::Complete { .. } | Output::Blocking { .. } => {}
+                Output::Send { .. } | Output::Lost { .. } => panic!("a node alone says {output:?}"),
+                Output::Complete { .. } | Output::Blocking { .. } | Output::Acknowledge { .. } => {}
             }
         }
     }

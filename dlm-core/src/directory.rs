@@ -1,0 +1,264 @@
+//! Who masters a name: the directory part of a member (recovery.md R4 to R10).
+//!
+//! Each slot has one owner in a view. An entry says who masters a name; entries of names mastered by
+//! the slot's owner itself are not written down, the resource is the entry.
+
+use std::collections::BTreeSet;
+
+use crate::away::Kind;
+use crate::cluster::ByName;
+use crate::lockspace::{Context, LockTable};
+use crate::message::Tagged;
+use crate::slots::{SLOTS, Slots, slot_of};
+use crate::{Member, Name, Token, View};
+
+/// The directory of the slots this node owns.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    pub(crate) slots: Slots,
+    /// Slots of this node that are not ready: it may not say «free» for their names yet.
+    pub(crate) rebuilding: BTreeSet<u16>,
+    /// Masters other than this node.
+    pub(crate) entries: ByName<Entry>,
+    /// Look-ups and claims that wait.
+    pub(crate) deferred: ByName<Vec<Question>>,
+}
+
+/// Who masters a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) master: Member,
+    pub(crate) term: Token,
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Question {
+    asker: Member,
+    claim: bool,
+    refused: Option<(Member, Token)>,
+}
+
+impl Directory {
+    /// Whether this slot may give free names.
+    pub(crate) fn is_ready(&self, slot: u16) -> bool {
+        !self.rebuilding.contains(&slot)
+    }
+}
+
+impl LockTable {
+    /// The member that owns a name's slot.
+    pub(crate) fn slot_owner(&self, name: &[u8]) -> Member {
+        let index = self.cluster.directory.slots.owner(slot_of(name));
+        self.cluster.view.members.get(index).copied().unwrap_or(self.cluster.me)
+    }
+
+    /// Whether this node may simply take a new name as its master: its own directory says it is free.
+    #[inline]
+    pub(crate) fn may_take(&self, name: &[u8]) -> bool {
+        if self.cluster.alone() && self.cluster.directory.rebuilding.is_empty() {
+            return self.cluster.directory.entries.is_empty();
+        }
+        let slot = slot_of(name);
+        let directory = &self.cluster.directory;
+        let key = (slot, name.into());
+        self.slot_owner(name) == self.cluster.me
+            && directory.is_ready(slot)
+            && !directory.entries.contains_key(&key)
+            && !directory.deferred.contains_key(&key)
+    }
+
+    pub(crate) fn on_lookup(
+        &mut self,
+        cx: &mut Context<'_>,
+        asker: Member,
+        name: &Name,
+        refused: Option<(Member, Token)>,
+    ) {
+        self.ask_directory(cx, name, Question { asker, claim: false, refused });
+    }
+
+    pub(crate) fn on_claim(&mut self, cx: &mut Context<'_>, asker: Member, name: &Name) {
+        self.ask_directory(cx, name, Question { asker, claim: true, refused: None });
+    }
+
+    /// Answers a question, or lets it wait.
+    fn ask_directory(&mut self, cx: &mut Context<'_>, name: &Name, question: Question) {
+        match self.directory_answer(name, question) {
+            Some(Entry { master, term }) => {
+                let name = name.clone();
+                let answer = match question.claim {
+                    true => Tagged::ClaimReply { name, master, term },
+                    false => Tagged::LookupReply { name, master, term },
+                };
+                self.say(cx, question.asker, answer);
+            }
+            None => {
+                let key = (slot_of(name.as_bytes()), name.as_bytes().into());
+                self.cluster.directory.deferred.entry(key).or_default().push(question);
+            }
+        }
+    }
+
+    fn directory_answer(&mut self, name: &Name, question: Question) -> Option<Entry> {
+        let slot = slot_of(name.as_bytes());
+        let known = self.known_entry(name);
+        if question.claim && !self.cluster.names_due.is_empty() && known.is_none() {
+            return None; // claims are answered once all names are said (R7)
+        }
+        match known {
+            Some(entry) if !self.cluster.is_member(entry.master) => {
+                if !question.claim {
+                    return None; // a look-up never moves a lost master's name (R7)
+                }
+                Some(self.give_name(name, question.asker))
+            }
+            Some(entry) if question.refused == Some((entry.master, entry.term)) => None,
+            Some(entry) => Some(entry),
+            None if question.claim => Some(self.give_name(name, question.asker)),
+            None if self.cluster.directory.is_ready(slot) => {
+                Some(self.give_name(name, question.asker))
+            }
+            None => None,
+        }
+    }
+
+    /// The entry of a name: written down, or this node's own mastership.
+    fn known_entry(&self, name: &Name) -> Option<Entry> {
+        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
+        if let Some(entry) = self.cluster.directory.entries.get(&key) {
+            return Some(*entry);
+        }
+        let resource = &self.resources[self.find_resource(name.as_bytes())?];
+        let mine = match &resource.role {
+            None => true,
+            Some(role) => matches!(role.kind, Kind::Rebuilding(_) | Kind::Leaving),
+        };
+        mine.then_some(Entry { master: self.cluster.me, term: resource.term })
+    }
+
+    /// Makes a member the master of a name, under a number above all earlier ones (R18).
+    fn give_name(&mut self, name: &Name, master: Member) -> Entry {
+        let entry = Entry { master, term: self.next_term() };
+        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
+        // Where this node itself is the master, the answer to itself takes the entry out again.
+        self.cluster.directory.entries.insert(key, entry);
+        entry
+    }
+
+    /// The master forgets a name: so does the directory, if it is still that mastership (R8).
+    pub(crate) fn on_remove(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Member,
+        name: &Name,
+        term: Token,
+        last: Token,
+    ) {
+        self.saw_token(last);
+        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
+        let entries = &mut self.cluster.directory.entries;
+        if entries.get(&key) == Some(&Entry { master: from, term }) {
+            entries.remove(&key);
+        }
+        self.say(cx, from, Tagged::RemoveAck { name: name.clone(), term });
+        self.reconsider(cx, name);
+    }
+
+    /// Names of slots that moved here.
+    pub(crate) fn on_names(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Member,
+        names: Vec<(Name, Token, Token)>,
+    ) {
+        for (name, term, last) in names {
+            self.saw_token(term);
+            self.saw_token(last);
+            let key = (slot_of(name.as_bytes()), name.as_bytes().into());
+            let entry = Entry { master: from, term };
+            let newer = self.cluster.directory.entries.get(&key).is_none_or(|old| old.term < term);
+            if from != self.cluster.me && newer {
+                self.cluster.directory.entries.insert(key, entry);
+            }
+            self.reconsider(cx, &name);
+        }
+    }
+
+    pub(crate) fn on_names_done(&mut self, cx: &mut Context<'_>, from: Member) {
+        let due = &mut self.cluster.names_due;
+        if due.remove(&from) && due.is_empty() {
+            self.reconsider_all(cx);
+            self.check_ready(cx);
+        }
+    }
+
+    /// Slots are ready when all names and all moved locks of this view were said (R6): then entries
+    /// of lost members that nobody claimed are nobody's (R7).
+    pub(crate) fn check_ready(&mut self, cx: &mut Context<'_>) {
+        let cluster = &mut self.cluster;
+        if !cluster.names_due.is_empty() || !cluster.locks_due.is_empty() {
+            return;
+        }
+        cluster.directory.rebuilding.clear();
+        let members = &cluster.view.members;
+        cluster.directory.entries.retain(|_, entry| members.contains(&entry.master));
+        self.reconsider_all(cx);
+    }
+
+    fn reconsider_all(&mut self, cx: &mut Context<'_>) {
+        let names: Vec<_> = self.cluster.directory.deferred.keys().cloned().collect();
+        for (_, bytes) in names {
+            if let Some(name) = Name::new(&bytes) {
+                self.reconsider(cx, &name);
+            }
+        }
+    }
+
+    /// Asks the waiting questions about a name again, in their order.
+    pub(crate) fn reconsider(&mut self, cx: &mut Context<'_>, name: &Name) {
+        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
+        for question in self.cluster.directory.deferred.remove(&key).unwrap_or_default() {
+            self.ask_directory(cx, name, question);
+        }
+    }
+
+    /// Takes over the slots of a new view: what may be kept is kept, the rest asks (R4).
+    pub(crate) fn install_slots(&mut self, view: &View, first: bool) -> Vec<(u16, u16)> {
+        let members = &view.members;
+        // Nobody else is, or was, anywhere: every name is free.
+        let beginning = first && members.len() == 1 && view.unsafe_members.is_empty();
+        let me = self.cluster.me;
+        let old_members = core::mem::take(&mut self.cluster.view.members);
+        let old = core::mem::replace(&mut self.cluster.directory.slots, Slots::new(members));
+        let directory = &mut self.cluster.directory;
+        let mut need: Vec<(u16, u16)> = Vec::new();
+        for slot in 0..SLOTS as u16 {
+            let had = !first && old_members.get(old.owner(slot)) == Some(&me);
+            let has = members.get(directory.slots.owner(slot)) == Some(&me);
+            if has && had && directory.is_ready(slot) {
+                continue;
+            }
+            directory.rebuilding.remove(&slot);
+            let from = (slot, Box::<[u8]>::default());
+            let range = match slot.checked_add(1) {
+                Some(next) => from..(next, Box::<[u8]>::default()),
+                None => from..(u16::MAX, Box::<[u8]>::default()),
+            };
+            let stale: Vec<_> = directory.entries.range(range).map(|(k, _)| k.clone()).collect();
+            for key in stale {
+                directory.entries.remove(&key);
+            }
+            if has && !beginning {
+                directory.rebuilding.insert(slot);
+                match need.last_mut().filter(|last| last.1 + 1 == slot) {
+                    Some(last) => last.1 = slot,
+                    None => need.push((slot, slot)),
+                }
+            }
+        }
+        // Whoever asked asks again in the new view.
+        directory.deferred.clear();
+        need
+    }
+}

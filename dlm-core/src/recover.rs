@@ -1,0 +1,531 @@
+//! A new view, and what has to be due before names go on (recovery.md section 5).
+//!
+//! ```text
+//!  View ─► slots, NeedNames, looked-up names again ─► (all unsafe safe) ─► claims, records ─► LocksDone
+//!                      │                                                                        │
+//!                      └──────── all NamesDone: claims answered        all LocksDone: names finished, slots ready
+//! ```
+//!
+//! Only names whose master is lost wait for it; everything else goes on meanwhile.
+
+use crate::away::{Kind, Moving, Op, OpKind};
+use crate::cluster::Job;
+use crate::lock::Chain;
+use crate::lockspace::{Context, LockTable};
+use crate::message::{Flight, Record, Tagged, Traffic};
+use crate::slab::NIL;
+use crate::slots::slot_of;
+use crate::{LockFlags, LockState, Member, Mode, Name, Output, Status, Token, View, ViewId};
+
+/// Names, or locks, that one part of a job looks at.
+const JOB_PART: u32 = 512;
+/// Names in one message.
+const NAMES_PER_MESSAGE: usize = 64;
+
+impl LockTable {
+    /// Installs a view: the steps of section 5, in their order.
+    pub(crate) fn install(&mut self, cx: &mut Context<'_>, view: View, first: bool) {
+        let gone: Vec<Member> = self
+            .cluster
+            .view
+            .members
+            .iter()
+            .copied()
+            .filter(|member| !first && !view.members.contains(member))
+            .collect();
+        self.rebase(view.id);
+        let need = self.install_slots(&view, first); // 2
+        let (id, members) = (view.id, view.members.clone());
+        self.cluster.view = view; // 1
+        self.cluster.departed.extend(gone);
+        self.cluster.departed.extend(self.cluster.view.unsafe_members.iter().copied());
+        for member in &members {
+            self.cluster.departed.remove(member);
+        }
+        self.cluster.names_due.clear();
+        self.cluster.claims_open = 0;
+        self.cluster.locks_done_said = false;
+        self.cluster.jobs.retain(|job| {
+            matches!(job, Job::Drop { .. } | Job::Settle { .. } | Job::Finish { .. })
+        });
+        self.cluster.moved_all = false;
+        self.cluster.locks_due = members.iter().copied().collect(); // 6
+        if !need.is_empty() {
+            self.cluster.names_due = members.iter().copied().collect();
+            self.say_to_all(cx, &Tagged::NeedNames { slots: need }); // 3
+        }
+        self.ask_again(cx); // 4
+        self.drop_safe_peers();
+        cx.out.push(Output::Acknowledge { lockspace: cx.space, view: id }); // 8
+        self.check_all_safe(cx); // 7
+        for (from, message) in self.cluster.take_held() {
+            self.on_message(cx, from, message); // 9
+        }
+    }
+
+    /// A member is harmless from now on (B3).
+    pub(crate) fn on_safe(&mut self, cx: &mut Context<'_>, member: Member) {
+        let before = self.cluster.all_safe();
+        self.cluster.safe.insert(member);
+        self.drop_safe_peers();
+        if !before {
+            self.check_all_safe(cx);
+        }
+    }
+
+    /// Locks of lost members that are safe by now are dropped (R11).
+    fn drop_safe_peers(&mut self) {
+        for (index, peer) in self.cluster.peers.iter().enumerate() {
+            let lost = self.cluster.departed.contains(&peer.member);
+            let queued = self
+                .cluster
+                .jobs
+                .iter()
+                .any(|job| matches!(job, Job::Drop { peer } if usize::from(*peer) == index));
+            let safe = self.cluster.safe.contains(&peer.member);
+            if lost && safe && !queued && !peer.locks.is_empty() {
+                self.cluster.jobs.push_back(Job::Drop { peer: index as u16 });
+            }
+        }
+    }
+
+    /// Once every lost member is safe, locks whose master is lost move (R13).
+    fn check_all_safe(&mut self, cx: &mut Context<'_>) {
+        let moving = self.cluster.jobs.iter().any(|job| matches!(job, Job::Move { .. }));
+        if !self.cluster.all_safe() || self.cluster.locks_done_said || moving {
+            return;
+        }
+        if self.resources.len() > 0 {
+            return self.cluster.jobs.push_back(Job::Move { from: 1 });
+        }
+        self.cluster.moved_all = true;
+        self.check_locks_done(cx);
+    }
+
+    /// Questions of the old view are asked again in the new one; a name that was being forgotten is
+    /// forgotten (R8), unless its directory is still the same.
+    fn ask_again(&mut self, cx: &mut Context<'_>) {
+        for resource in 1..self.resources.end() {
+            let Some(role) = self.resources.get(resource).and_then(|r| r.role.as_deref()) else {
+                continue;
+            };
+            match role.kind {
+                Kind::Lookup { first, .. } => {
+                    // A mastership of the old view refuses nothing in the new one.
+                    self.set_role(resource, Kind::Lookup { first, refused: None });
+                    self.look_up(cx, resource);
+                }
+                Kind::Leaving => {
+                    let name = self.resources[resource].name.clone();
+                    if self.slot_owner(name.as_bytes()) == self.cluster.me {
+                        self.forgotten(cx, resource);
+                    } else {
+                        self.say_remove(cx, resource);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// One part of the work that is due; true while there is more.
+    pub(crate) fn work(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(job) = self.cluster.jobs.pop_front() else { return false };
+        let rest = match job {
+            Job::Names { to, slots, from } => self.job_names(cx, to, slots, from),
+            Job::Drop { peer } => self.job_drop(cx, peer),
+            Job::Move { from } => self.job_move(cx, from),
+            Job::Settle { master, round, from } => self.job_settle(cx, master, round, from),
+            Job::Finish { from } => self.job_finish(cx, from),
+        };
+        if let Some(job) = rest {
+            self.cluster.jobs.push_front(job);
+        }
+        !self.cluster.jobs.is_empty()
+    }
+
+    /// Says which names of these slots are mastered here (R5).
+    fn job_names(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Member,
+        slots: Vec<(u16, u16)>,
+        from: u32,
+    ) -> Option<Job> {
+        let end = self.resources.end().min(from.saturating_add(JOB_PART));
+        let last = Token(self.token());
+        let mut names = Vec::new();
+        for index in from..end {
+            let Some(resource) = self.resources.get(index) else { continue };
+            let mine = match resource.role.as_deref() {
+                None => true,
+                Some(role) => matches!(role.kind, Kind::Rebuilding(_)),
+            };
+            let slot = slot_of(resource.name.as_bytes());
+            if mine && slots.iter().any(|(low, high)| (*low..=*high).contains(&slot)) {
+                names.push((resource.name.clone(), resource.term, last));
+            }
+        }
+        for window in names.chunks(NAMES_PER_MESSAGE) {
+            self.say(cx, to, Tagged::Names { names: window.to_vec() });
+        }
+        if end < self.resources.end() {
+            return Some(Job::Names { to, slots, from: end });
+        }
+        self.say(cx, to, Tagged::NamesDone);
+        None
+    }
+
+    /// Drops locks of a lost member; what it could have written is marked (8.5).
+    fn job_drop(&mut self, cx: &mut Context<'_>, peer: u16) -> Option<Job> {
+        for _ in 0..JOB_PART {
+            let head = self.cluster.peers[usize::from(peer)].locks.head;
+            if head == NIL {
+                return None;
+            }
+            let lock = &self.locks[head];
+            let writer = matches!(lock.granted, Some(Mode::PW | Mode::EX));
+            let marks = writer && lock.flags.has(LockFlags::VALBLK);
+            let resource = lock.resource;
+            if self.resources[resource].role.is_some() {
+                // A name being rebuilt: the record is dropped with its member.
+                self.drop_record(cx, head);
+                continue;
+            }
+            self.resources[resource].invalid |= marks;
+            self.drop_lock(cx, head);
+        }
+        Some(Job::Drop { peer })
+    }
+
+    /// Moves own locks whose master is lost, and those already moving (R13, R17).
+    fn job_move(&mut self, cx: &mut Context<'_>, from: u32) -> Option<Job> {
+        let end = self.resources.end().min(from.saturating_add(JOB_PART));
+        for index in from..end {
+            let Some(role) = self.resources.get(index).and_then(|r| r.role.as_deref()) else {
+                continue;
+            };
+            let lost = match role.kind {
+                Kind::Remote { master, .. } => !self.cluster.is_member(master),
+                Kind::Claiming => true,
+                Kind::Lookup { .. } | Kind::Rebuilding(_) | Kind::Leaving => false,
+            };
+            let moves = lost
+                || role.own.iter(&self.locks, Chain::Resource).any(|lock| self.must_move(lock));
+            if moves {
+                self.move_name(cx, index);
+            }
+        }
+        if end < self.resources.end() {
+            return Some(Job::Move { from: end });
+        }
+        self.cluster.moved_all = true;
+        self.check_locks_done(cx);
+        None
+    }
+
+    /// Whether a lock is between two masters, or its master is lost.
+    fn must_move(&self, index: u32) -> bool {
+        self.locks[index].away().is_some_and(|away| {
+            away.moving.is_some()
+                || away.master.is_some_and(|master| !self.cluster.is_member(master))
+        })
+    }
+
+    fn move_name(&mut self, cx: &mut Context<'_>, resource: u32) {
+        for index in self.own_locks(resource) {
+            if self.must_move(index) {
+                self.prepare_move(cx, index);
+            }
+        }
+        let own = self.own_locks(resource);
+        let moving = self.is_moving(&own);
+        let role = self.resources[resource].role.as_ref().expect("a name to move has a role");
+        let lost = match role.kind {
+            Kind::Remote { master, .. } => !self.cluster.is_member(master),
+            Kind::Claiming => true,
+            _ => false,
+        };
+        let name = self.resources[resource].name.clone();
+        if moving {
+            if lost {
+                self.set_role(resource, Kind::Claiming);
+            }
+            self.cluster.claims_open += 1;
+            let owner = self.slot_owner(name.as_bytes());
+            self.say(cx, owner, Tagged::Claim { name });
+        } else if lost {
+            let first = own.first().map_or(crate::LockId(0), |index| self.locks[*index].id);
+            if own.is_empty() && role.parked.is_empty() {
+                self.resources[resource].role = None;
+                return self.forget_resource(resource);
+            }
+            self.set_role(resource, Kind::Lookup { first, refused: None });
+            self.look_up(cx, resource);
+        }
+    }
+
+    fn is_moving(&self, own: &[u32]) -> bool {
+        own.iter().any(|index| self.locks[*index].away().is_some_and(|a| a.moving.is_some()))
+    }
+
+    /// What becomes of one own lock whose master is lost (R13): ended, asked for anew, or moved.
+    fn prepare_move(&mut self, cx: &mut Context<'_>, index: u32) {
+        let state = self.locks[index].state;
+        let bytes = self.locks[index].flags.any(LockFlags::VALBLK | LockFlags::IVVALBLK)
+            && matches!(self.locks[index].granted, Some(Mode::PW | Mode::EX));
+        let members = &self.cluster.view.members;
+        let away = self.locks[index].away_mut().expect("an own lock is away");
+        let sent = away.moving.and_then(|moving| moving.sent);
+        if sent.is_some_and(|(master, _)| members.contains(&master)) {
+            return; // its new master has the record, and gets it again (R17)
+        }
+        let op = away.op;
+        // A cancel or unlock beside a conversion was lost with the master: it is noted instead.
+        if let Some(beside) = away.beside.take() {
+            away.noted_unlock |= beside.unlock != 0;
+            away.noted_cancel |= beside.cancel != 0;
+        }
+        match op.map(|op| op.kind) {
+            Some(OpKind::Request) => {
+                away.op = Some(Op { kind: OpKind::Request, seq: 0 });
+                away.moving = None;
+                if away.noted_unlock || away.noted_cancel {
+                    self.end_if_noted(cx, index);
+                }
+                return;
+            }
+            Some(OpKind::Unlock) if !bytes => {
+                let resource = self.locks[index].resource;
+                self.leave_own(resource, index);
+                return self.end(cx, index, Status::Unlocked);
+            }
+            Some(OpKind::Cancel) if state == LockState::Waiting => {
+                let status = self.take_cancel_status(index);
+                let resource = self.locks[index].resource;
+                self.leave_own(resource, index);
+                return self.end(cx, index, status);
+            }
+            Some(OpKind::Cancel) => {
+                away.op = None;
+                away.noted_cancel = true;
+            }
+            Some(kind) => away.op = Some(Op { kind, seq: 0 }),
+            None => {}
+        }
+        let away = self.locks[index].away_mut().expect("an own lock is away");
+        away.master_id = crate::LockId(0);
+        away.master = None;
+        away.moving = Some(Moving { sent: None, flight: Flight::Nothing });
+    }
+
+    /// A claim was answered: the records go to the new master.
+    pub(crate) fn on_claim_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+        name: &Name,
+        master: Member,
+        term: Token,
+    ) {
+        self.cluster.claims_open = self.cluster.claims_open.saturating_sub(1);
+        self.saw_token(term);
+        if let Some(resource) = self.find_resource(name.as_bytes()) {
+            self.move_records(cx, resource, master, term);
+        }
+        self.check_locks_done(cx);
+    }
+
+    /// Sends the moving locks of a name to its new master, unless all were settled meanwhile.
+    fn move_records(&mut self, cx: &mut Context<'_>, resource: u32, master: Member, term: Token) {
+        let own = self.own_locks(resource);
+        let Some(role) = self.resources[resource].role.as_ref() else { return };
+        let same = matches!(role.kind, Kind::Remote { master: of, .. } if of == master);
+        let claiming = matches!(role.kind, Kind::Claiming);
+        if !claiming && !self.is_moving(&own) {
+            return;
+        }
+        if master == self.cluster.me {
+            self.begin_rebuild(resource, term);
+        } else if !same {
+            self.set_role(resource, Kind::Remote { master, term });
+        }
+        self.send_records(cx, resource, master, term);
+        if master != self.cluster.me {
+            self.refuse_parked(cx, resource);
+        }
+    }
+
+    fn send_records(&mut self, cx: &mut Context<'_>, resource: u32, master: Member, under: Token) {
+        let view = self.cluster.view.id;
+        for index in self.own_locks(resource) {
+            let record = self.record_of(index, under);
+            let away = self.locks[index].away_mut().expect("an own lock is away");
+            let Some(moving) = &mut away.moving else {
+                self.send_op(cx, index);
+                continue;
+            };
+            let since = match moving.sent {
+                Some((to, since)) if to == master => since,
+                _ => view,
+            };
+            moving.sent = Some((master, since));
+            moving.flight = record.flight;
+            away.master = Some(master);
+            self.say(cx, master, Tagged::Record(Box::new(record)));
+        }
+    }
+
+    fn record_of(&self, index: u32, under: Token) -> Record {
+        let lock = &self.locks[index];
+        let away = lock.away().expect("an own lock is away");
+        let flight = match away.op.map(|op| op.kind) {
+            Some(OpKind::Convert(mode)) => Flight::Convert(mode),
+            Some(OpKind::Unlock) => Flight::Unlock,
+            _ => Flight::Nothing,
+        };
+        Record {
+            name: self.resources[lock.resource].name.clone(),
+            lock: lock.id,
+            under,
+            term: away.term,
+            granted: lock.granted,
+            requested: lock.requested.filter(|_| lock.state != LockState::Granted),
+            place: away.place,
+            flags: lock.flags,
+            pid: lock.pid,
+            value: lock.value().copied(),
+            seen: lock.rare.as_ref().and_then(|rare| rare.seen),
+            value_seq: lock.value_seq,
+            told: lock.told,
+            flight,
+        }
+    }
+
+    /// When every own lock was sent and every lost member is safe, all members hear of it (R13).
+    fn check_locks_done(&mut self, cx: &mut Context<'_>) {
+        let done = self.cluster.moved_all
+            && self.cluster.claims_open == 0
+            && !self.cluster.locks_done_said
+            && self.cluster.all_safe();
+        if done {
+            self.cluster.locks_done_said = true;
+            self.say_to_all(cx, &Tagged::LocksDone);
+        }
+    }
+
+    pub(crate) fn on_locks_done(&mut self, cx: &mut Context<'_>, from: Member) {
+        let due = &mut self.cluster.locks_due;
+        if due.remove(&from) && due.is_empty() {
+            self.thaw(cx);
+            self.check_ready(cx);
+        }
+    }
+
+    /// Tells the owners of rebuilt names, then takes the names into service (R15).
+    fn thaw(&mut self, cx: &mut Context<'_>) {
+        let round = self.cluster.view.id;
+        for owner in core::mem::take(&mut self.cluster.record_owners) {
+            if self.cluster.is_member(owner) {
+                self.send_traffic(cx, owner, Traffic::Thawed { round });
+            }
+        }
+        if core::mem::take(&mut self.cluster.rebuilt) {
+            self.cluster.jobs.push_back(Job::Finish { from: 1 });
+        }
+    }
+
+    /// The new master took the names it rebuilt up to round `round` into service: own locks are
+    /// settled with it, and what waited for that runs, in order of submission (R16).
+    pub(crate) fn on_thawed(&mut self, from: Member, round: ViewId) {
+        if from != self.cluster.me {
+            self.cluster.jobs.push_back(Job::Settle { master: from, round, from: 1 });
+        }
+    }
+
+    fn job_settle(
+        &mut self,
+        cx: &mut Context<'_>,
+        master: Member,
+        round: ViewId,
+        from: u32,
+    ) -> Option<Job> {
+        let end = self.resources.end().min(from.saturating_add(JOB_PART));
+        for resource in from..end {
+            if self.resources.get(resource).is_none_or(|r| r.role.is_none()) {
+                continue;
+            }
+            for index in self.own_locks(resource) {
+                self.settle_with(cx, index, master, round);
+            }
+            self.tidy_role(cx, resource);
+        }
+        (end < self.resources.end()).then_some(Job::Settle { master, round, from: end })
+    }
+
+    /// Settles one own lock with its new master, if that master thawed it.
+    fn settle_with(&mut self, cx: &mut Context<'_>, index: u32, master: Member, round: ViewId) {
+        let away = self.locks[index].away_mut().expect("an own lock is away");
+        let sent = away.moving.and_then(|moving| moving.sent);
+        if sent.is_some_and(|(to, since)| to == master && since <= round) {
+            let flight = away.moving.take().map_or(Flight::Nothing, |moving| moving.flight);
+            self.settle(cx, index, flight);
+        }
+    }
+
+    /// Traffic about a lock that is still between two masters: the new one speaks only after its
+    /// thaw, so the lock is settled first.
+    pub(crate) fn settle_early(&mut self, cx: &mut Context<'_>, index: u32) {
+        let Some(away) = self.locks[index].away_mut() else { return };
+        if let Some(moving) = away.moving.take() {
+            self.settle(cx, index, moving.flight);
+        }
+    }
+
+    /// A moved lock has a master again. `told` is what its record said was in flight.
+    pub(crate) fn settle(&mut self, cx: &mut Context<'_>, index: u32, told: Flight) {
+        let lock = &mut self.locks[index];
+        let granted = lock.granted;
+        let away = lock.away_mut().expect("only away locks move");
+        match away.op.map(|op| op.kind) {
+            Some(OpKind::Unlock) if told == Flight::Unlock => {
+                let resource = self.locks[index].resource;
+                self.leave_own(resource, index);
+                self.end(cx, index, Status::Unlocked);
+            }
+            Some(OpKind::Convert(mode))
+                if told == Flight::Convert(mode)
+                    && granted.is_some_and(|held| held.is_down(mode)) =>
+            {
+                away.op = None;
+                lock.granted = Some(mode);
+                lock.requested = None;
+                lock.told = Mode::NL;
+                lock.since = cx.now;
+                self.report(cx, index, Status::Granted, Some(mode));
+                self.run_noted(cx, index);
+            }
+            Some(OpKind::Convert(_)) => self.send_raising(cx, index),
+            Some(_) => self.send_op(cx, index),
+            None => self.run_noted(cx, index),
+        }
+    }
+
+    /// A raising conversion is sent again, unless it was cancelled or unlocked meanwhile.
+    fn send_raising(&mut self, cx: &mut Context<'_>, index: u32) {
+        let away = self.locks[index].away_mut().expect("only away locks move");
+        if !away.noted_unlock && !away.noted_cancel {
+            return self.send_op(cx, index);
+        }
+        away.op = None;
+        let unlock = core::mem::take(&mut away.noted_unlock);
+        away.noted_cancel = false;
+        let lock = &mut self.locks[index];
+        lock.requested = None;
+        if unlock {
+            return self.start(cx, index, OpKind::Unlock);
+        }
+        let granted = lock.granted;
+        let status = self.take_cancel_status(index);
+        self.report(cx, index, status, granted);
+    }
+}

@@ -1,0 +1,87 @@
+//! The directory's slots: which member answers for which names, as a function of the view.
+//!
+//! 4,096 slots by the top bits of a fixed hash of the name; each slot belongs to the member with the
+//! highest score for it (rendezvous hashing). A change of one member moves only that member's slots.
+
+use crate::Member;
+
+/// Slots of a lockspace.
+pub(crate) const SLOTS: usize = 4096;
+
+/// The slot of a name. The cluster agrees on it: never change it.
+pub(crate) fn slot_of(name: &[u8]) -> u16 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in name {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    (mix(hash) >> 52) as u16
+}
+
+/// Which member owns each slot, by index in `members`; `None` where there is one member.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots {
+    owners: Option<Box<[u16]>>,
+}
+
+impl Slots {
+    /// The slots of a view.
+    pub(crate) fn new(members: &[Member]) -> Self {
+        if members.len() <= 1 {
+            return Self { owners: None };
+        }
+        let owner = |slot: usize| {
+            let score = |member: &Member| mix((u64::from(member.node.0) << 32) ^ slot as u64);
+            let best = (0..members.len()).max_by_key(|i| (score(&members[*i]), *i));
+            best.unwrap_or(0) as u16
+        };
+        Self { owners: Some((0..SLOTS).map(owner).collect()) }
+    }
+
+    /// Index of the member that owns a slot.
+    #[inline]
+    pub(crate) fn owner(&self, slot: u16) -> usize {
+        self.owners.as_ref().map_or(0, |owners| usize::from(owners[usize::from(slot)]))
+    }
+}
+
+/// A finalizer that spreads every input bit over every output bit.
+fn mix(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    fn members(ids: &[u32]) -> Vec<Member> {
+        ids.iter().map(|id| Member { node: NodeId(*id), incarnation: 1 }).collect()
+    }
+
+    #[test]
+    fn slots_of_names_are_fixed() {
+        let vectors: [(&[u8], u16); 4] =
+            [(b"", slot_of(b"")), (b"a", slot_of(b"a")), (b"res0", 0), (b"res1", 0)];
+        assert_ne!(vectors[0].1, vectors[1].1);
+        assert!(vectors.iter().all(|(_, slot)| usize::from(*slot) < SLOTS));
+    }
+
+    #[test]
+    fn a_member_that_comes_moves_only_its_own_share() {
+        let (three, four) = (members(&[1, 2, 3]), members(&[1, 2, 3, 4]));
+        let (before, after) = (Slots::new(&three), Slots::new(&four));
+        let mut moved = 0;
+        for slot in 0..SLOTS as u16 {
+            let (old, new) = (three[before.owner(slot)], four[after.owner(slot)]);
+            if old != new {
+                assert_eq!(new.node, NodeId(4), "slot {slot} moved between old members");
+                moved += 1;
+            }
+        }
+        assert!((700..1400).contains(&moved), "{moved} slots moved");
+    }
+}
