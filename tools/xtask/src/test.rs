@@ -43,7 +43,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
     let started = Instant::now();
     prepare(places, &suites, options.install)?;
     let mut tally = options.before;
-    if build(places, &mut tally)? {
+    if build(places, &suites, &mut tally)? {
         for suite in &suites {
             tally.add(play(places, suite)?);
         }
@@ -128,10 +128,13 @@ fn prepare(places: &Places, suites: &[&Suite], install: bool) -> Result<(), Endi
     Ok(())
 }
 
-/// Builds the product and the tests; `false` when that failed.
-fn build(places: &Places, tally: &mut Tally) -> Result<bool, Ending> {
-    let tests = vec!["test", "--workspace", "--no-run"];
-    for (name, words) in [("release", products::build_words()), ("tests", tests)] {
+/// Builds the product, and the tests if they are wanted; `false` when that failed.
+fn build(places: &Places, suites: &[&Suite], tally: &mut Tally) -> Result<bool, Ending> {
+    let mut builds = vec![("release", products::build_words())];
+    if suites.iter().any(|suite| matches!(suite.run, Run::Cargo(_))) {
+        builds.push(("tests", vec!["test", "--workspace", "--no-run"]));
+    }
+    for (name, words) in builds {
         println!("\n== build {name}: cargo {}", words.join(" "));
         let log = places.logs().join(format!("build-{name}.log"));
         let job = Job::new(places.cargo(), log, BUILD_BUDGET).args(&words).dir(&places.root);
