@@ -14,8 +14,10 @@ use crate::Error;
 use crate::handle::Handle;
 use crate::state::{End, State};
 
-/// How long a thread that waits for its reply keeps the event bell silent.
-const ATTENTION: Duration = Duration::from_millis(1);
+/// How long a thread that waits for its reply keeps the event bell silent. Longer than a scheduler
+/// tick: a timer that is the next to expire has to be programmed and taken back in each sleep, which
+/// in a virtual machine costs more than the call itself.
+const ATTENTION: Duration = Duration::from_millis(20);
 
 /// The calling side of a handle.
 pub(crate) struct Calls {
