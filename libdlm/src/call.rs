@@ -92,7 +92,11 @@ impl Handle {
         loop {
             match calls.submissions.push(entry) {
                 Ok(()) => return Ok(()),
-                Err(PushError::Full) => self.wait_for_room(calls)?,
+                Err(PushError::Full) => {
+                    // Who pushes that much has events to take: the daemon need not keep them.
+                    self.state.lock().receive_pipelined();
+                    self.wait_for_room(calls)?;
+                }
                 Err(PushError::Corrupt(_)) => return Err(self.broken()),
             }
         }
