@@ -9,7 +9,7 @@
 //! name is new is mostly decided in the bucket. A removal gives the bucket the link that the entry
 //! kept, and touches no other entry either.
 
-/// A link of a chain: an entry's index, what its hash ends with, and whether more follow.
+/// A link of a chain: an entry's index, what its hash begins with, and whether more follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link(u32);
 
