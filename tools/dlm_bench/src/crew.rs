@@ -1,8 +1,10 @@
-//! Worker processes: this program again, with a hidden subcommand, shared pages and perhaps a socket.
+//! Worker processes: this program again, with a hidden subcommand, shared pages and perhaps a
+//! socket.
 //!
 //! A worker is a process and not a thread because what is measured is what processes pay each
-//! other, and because workers are killed. It gets the shared pages as its standard input and a socket, if
-//! any, as its standard output, so nothing has to be inherited by number. It dies with its parent.
+//! other, and because workers are killed. It gets the shared pages as its standard input and a
+//! socket, if any, as its standard output, so nothing has to be inherited by number. It dies with
+//! its parent.
 
 use std::fs::File;
 use std::io;

@@ -1,6 +1,6 @@
 //! A dlmd of this run's own, and what it costs while it runs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Daemon {
     child: Child,
     socket: PathBuf,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
+
+/// File in the scratch directory that has what the daemon said.
+const LOG: &str = "dlmd.log";
 
 /// What a daemon has used up to a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,12 +47,13 @@ impl Daemon {
         command.arg("--state_dir").arg(scratch.path().join("state"));
         // Its locks are seen by this run alone, whatever the kernel does.
         command.arg("--override-kernel-dlm");
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let log = File::create(scratch.path().join(LOG))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         sys::confine(&mut command, core);
         let child = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot start {}: {error}", program.display()))
         })?;
-        let mut daemon = Self { child, socket, _scratch: scratch };
+        let mut daemon = Self { child, socket, scratch };
         daemon.await_service()?;
         Ok(daemon)
     }
@@ -61,7 +65,9 @@ impl Daemon {
             error.raw_os_error() != Some(libc::EPROTOTYPE)
         }) {
             if let Some(status) = self.child.try_wait()? {
-                return Err(io::Error::other(format!("dlmd ended at once: {status}")));
+                let said = fs::read_to_string(self.scratch.path().join(LOG)).unwrap_or_default();
+                let said = said.trim_end();
+                return Err(io::Error::other(format!("dlmd ended at once, {status}: {said}")));
             }
             if start.elapsed() > PATIENCE {
                 return Err(io::Error::other("dlmd does not serve"));

@@ -7,8 +7,8 @@ use dlm_client::{Guard, LockEvent, LockRef, Lockspace, Mode, Opening, Pipeline, 
 
 use crate::locker::{LOCKSPACE, Locker};
 
-/// Requests pushed between two looks at what came of the earlier ones: half a submission ring, so that
-/// the daemon has work while the next half is written.
+/// Requests pushed between two looks at what came of the earlier ones: half a submission ring, so
+/// that the daemon has work while the next half is written.
 const BURST: usize = 128;
 
 /// Opens the benchmark's lockspace.
@@ -116,8 +116,8 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps `in_flight` pairs in flight: takes what has happened, unlocks what was granted, asks for
-    /// a fresh name where a pair is complete, and returns how many are.
+    /// Keeps `in_flight` pairs in flight: takes what has happened, unlocks what was granted, asks
+    /// for a fresh name where a pair is complete, and returns how many are.
     pub(crate) fn pairs(
         &mut self,
         in_flight: usize,

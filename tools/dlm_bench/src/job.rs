@@ -37,7 +37,8 @@ pub(crate) enum UnitJob {
 /// A part of measuring a lock service.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) enum LockJob {
-    /// Time single lock+unlock pairs on fresh names; hands back p50, p99 and how many.
+    /// Time single lock+unlock pairs on fresh names; hands back p50, p99, how many,
+    /// p90 and p99.9.
     Latency { backend: Backend, time_ms: u64, least: u64 },
     /// Lock and unlock fresh names of one's own, and count.
     Pairs { id: usize, backend: Backend },
@@ -45,11 +46,11 @@ pub(crate) enum LockJob {
     HandOff { id: usize, backend: Backend },
     /// Keep so many lock+unlock pairs in flight, and count.
     Pipeline { id: usize, socket: PathBuf, in_flight: usize },
-    /// Touch `mib` of memory, take `locks` locks, all at once or one by one (`singly`), hand back the
-    /// nanoseconds it took, and hold them until stopped or killed.
+    /// Touch `mib` of memory, take `locks` locks, all at once or one by one (`singly`), hand back
+    /// the nanoseconds it took, and hold them until stopped or killed.
     Hold { socket: PathBuf, locks: usize, singly: bool, mib: usize },
-    /// Ask for all the locks that a [`LockJob::Hold`] holds, say ready once they wait, and stamp the
-    /// time when the last one is ours.
+    /// Ask for all the locks that a [`LockJob::Hold`] holds, say ready once they wait, and stamp
+    /// the time when the last one is ours.
     AwaitAll { socket: PathBuf, locks: usize },
 }
 

@@ -34,7 +34,8 @@ pub(crate) fn run(options: &Local) -> io::Result<Outcome> {
     let asked: Vec<_> = Unit::ALL.into_iter().filter(|unit| wanted(unit.name())).collect();
     let mut units = Units::new(bench);
     let mut printer = Printer { json: options.json, missed: 0 };
-    // Units that no goal names are measured at both ends of the run, as the others around their goal.
+    // Units that no goal names are measured at both ends of the run, as the others around their
+    // goal.
     let named = |unit: &Unit| groups.iter().any(|group| group.units.contains(unit));
     let alone: Vec<_> = asked.iter().copied().filter(|unit| !named(unit)).collect();
     units.measure(&alone)?;
@@ -108,14 +109,11 @@ fn find_daemon(told: Option<&Path>) -> io::Result<PathBuf> {
     let mut places: Vec<PathBuf> = beside_this_program().into_iter().collect();
     places.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let found = places.into_iter().map(|place| place.join("dlmd")).find(|path| path.is_file());
-    found.ok_or_else(|| {
-        missing(
-            "dlmd is neither beside dlm_bench nor in PATH; build it (cargo build --release -p dlmd) \
-             or give --dlmd PATH"
-                .to_owned(),
-        )
-    })
+    found.ok_or_else(|| missing(NO_DAEMON.to_owned()))
 }
+
+const NO_DAEMON: &str = "dlmd is neither beside dlm_bench nor in PATH; \
+    build it (cargo build --release -p dlmd) or give --dlmd PATH";
 
 /// The C library: as told, or beside this program.
 fn find_library(told: Option<&Path>) -> Option<PathBuf> {

@@ -1,8 +1,9 @@
 //! `dlm_bench`: what locking costs here, in units of what the machine itself costs.
 //!
-//! Absolute figures mean little on a shared machine. So every goal is divided by physical limits that
-//! are measured in the same run, just before and just after it and on the same cores, and by peers
-//! (redis, memcached) started in the same run. See `performance.md` for the units, the goals and the traps.
+//! Absolute figures mean little on a shared machine. So every goal is divided by physical limits
+//! that are measured in the same run, just before and just after it and on the same cores, and by
+//! peers (redis, memcached) started in the same run. See `performance.md` for the units, the goals
+//! and the traps.
 //!
 //! In here: measuring and reporting. Not in here: anything that a lock manager does.
 //!

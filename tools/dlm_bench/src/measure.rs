@@ -77,7 +77,8 @@ impl Latency {
     }
 }
 
-/// Times `event` again and again for `time`, at least `least` times, after a tenth of that as warm-up.
+/// Times `event` again and again for `time`, at least `least` times, after a tenth of that as
+/// warm-up.
 pub(crate) fn repeat<E>(
     time: Duration,
     least: u64,

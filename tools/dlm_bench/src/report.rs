@@ -2,8 +2,8 @@
 //!
 //! A bar is a multiple of a reference that was measured in the same run (a unit or a peer), so a
 //! verdict does not depend on how fast the machine is today. All the bars of a «must» have to be
-//! met; of a «target» or «moonshot» one is enough (they offer alternatives). A bar whose reference could not be measured
-//! is skipped aloud and decides nothing.
+//! met; of a «target» or «moonshot» one is enough (they offer alternatives). A bar whose reference
+//! could not be measured is skipped aloud and decides nothing.
 
 use std::fmt::{self, Write as _};
 

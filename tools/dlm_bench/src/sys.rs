@@ -1,4 +1,5 @@
-//! System calls that no crate of ours wraps: binding, futexes, robust mutexes, SEQPACKET pairs, pidfds.
+//! System calls that no crate of ours wraps: binding, futexes, robust mutexes, SEQPACKET pairs,
+//! pidfds.
 //!
 //! Every function here is safe to call; what makes each block sound is said beside it. Nothing in
 //! this file measures anything.
@@ -31,8 +32,8 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 /// Binds the calling process (its one thread) to `core`; `None` gives it all cores back.
 pub(crate) fn bind(core: Option<usize>) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set, CPU_SET stays within it for any index that the
-    // assertion lets pass, and the call reads exactly the set whose size is given.
+    // SAFETY: an all-zero cpu_set_t is the empty set, CPU_SET stays within it for any index that
+    // the assertion lets pass, and the call reads exactly the set whose size is given.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         match core {
@@ -96,14 +97,16 @@ pub(crate) fn wait_readable(fd: impl AsFd) -> io::Result<()> {
     checked(unsafe { libc::poll(&mut entry, 1, -1) }).map(drop)
 }
 
-/// Sleeps while `word` holds `expected`, at most `limit`. Returns early for any reason: callers look again.
+/// Sleeps while `word` holds `expected`, at most `limit`. Returns early for any reason: callers
+/// look again.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, limit: Option<Duration>) {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(limit.subsec_nanos()),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), |limit| limit as *const libc::timespec);
-    // SAFETY: the word is alive and aligned for the whole call; the time is null or a live timespec.
+    // SAFETY: the word is alive and aligned for the whole call; the time is null or a live
+    // timespec.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, limit) };
 }
 

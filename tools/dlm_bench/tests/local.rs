@@ -1,5 +1,6 @@
 //! The program as its user meets it: units without a daemon, JSON, exit codes. No figure is judged
-//! here beyond being a positive finite number: how fast this machine is today is no matter of correctness.
+//! here beyond being a positive finite number: how fast this machine is today is no matter of
+//! correctness.
 
 use std::process::{Command, Output};
 

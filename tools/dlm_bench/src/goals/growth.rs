@@ -1,7 +1,7 @@
 //! What a pair costs more where a million locks are held than where a thousand are.
 //!
-//! Two daemons, one with each table, are measured in short turns, so that whatever the machine does in
-//! between happens to both alike.
+//! Two daemons, one with each table, are measured in short turns, so that whatever the machine
+//! does in between happens to both alike.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! G6, G7: handing one lock from client to client, and whether each gets its turn.
 //!
-//! What counts is a change of owner: a client that unlocks and at once locks again has handed nothing
-//! over. Fairness counts turns, so that such a client would show.
+//! What counts is a change of owner: a client that unlocks and at once locks again has handed
+//! nothing over. Fairness counts turns, so that such a client would show.
 
 use std::io;
 

@@ -1,8 +1,9 @@
 //! The goals: what one dlmd on one machine is to reach, divided by the machine's own limits.
 //!
-//! Goals that come out of the same measurement form a group. Around each group its units are measured, and
-//! its peers are started on the same core; the bars are those of performance.md section 4. Everything is judged with client and daemon on
-//! one core; what two cores give is said beside it.
+//! Goals that come out of the same measurement form a group. Around each group its units are
+//! measured, and its peers are started on the same core; the bars are those of performance.md
+//! section 4. Everything is judged with client and daemon on one core; what two cores give is said
+//! beside it.
 
 mod death;
 mod growth;

@@ -19,6 +19,8 @@ struct Pairs {
     p50: f64,
     p99: f64,
     count: f64,
+    p90: f64,
+    p999: f64,
 }
 
 /// Everything this group measures.
@@ -65,7 +67,13 @@ fn pairs(context: &Context, backend: Backend, core: Option<usize>) -> io::Result
     let least = plan.count(PAIRS_MIN) as u64;
     let worker = start(LockJob::Latency { backend, time_ms, least }, &board, core)?;
     worker.finish()?;
-    Ok(Pairs { p50: board.result(0), p99: board.result(1), count: board.result(2) })
+    Ok(Pairs {
+        p50: board.result(0),
+        p99: board.result(1),
+        count: board.result(2),
+        p90: board.result(3),
+        p999: board.result(4),
+    })
 }
 
 fn peer_pairs(context: &Context, kind: Kind) -> io::Result<Option<Pairs>> {
@@ -123,9 +131,8 @@ fn figures(seen: &Seen, units: &Units) -> Vec<Figure> {
 }
 
 fn latency(id: &str, what: &str, pairs: Pairs) -> Figure {
-    Figure::new(id, what, pairs.p50, Scale::Ns).note(format!(
-        "p99 {} of {} pairs",
-        Scale::Ns.show(pairs.p99),
-        pairs.count
-    ))
+    let show = |ns| Scale::Ns.show(ns);
+    let (p90, p99, p999) = (show(pairs.p90), show(pairs.p99), show(pairs.p999));
+    Figure::new(id, what, pairs.p50, Scale::Ns)
+        .note(format!("p90 {p90}, p99 {p99}, p99.9 {p999} of {} pairs", pairs.count))
 }

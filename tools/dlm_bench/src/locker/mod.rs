@@ -1,7 +1,9 @@
-//! One-at-a-time locks of several services behind one trait, so that all are measured by the same code.
+//! One-at-a-time locks of several services behind one trait, so that all are measured by the same
+//! code.
 //!
-//! A lock of a peer is what its own documentation recommends: a key that is set only if absent, with
-//! a time limit, and taken back only by its owner. Each client speaks just enough of its protocol.
+//! A lock of a peer is what its own documentation recommends: a key that is set only if absent,
+//! with a time limit, and taken back only by its owner. Each client speaks just enough of its
+//! protocol.
 
 mod c_library;
 mod memcached;

@@ -1,6 +1,7 @@
 //! The C library, loaded while running: what a C program would call, and nothing else.
 //!
-//! Prototypes, the layout of the status block and the return rules are those of libdlm-abi.md 1.3, 2.4, 2.5.
+//! Prototypes, the layout of the status block and the return rules are those of libdlm-abi.md 1.3,
+//! 2.4, 2.5.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io;

@@ -1,6 +1,6 @@
 //! U8: what it costs to make 4 KiB survive the machine.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,14 +12,19 @@ use crate::measure::repeat;
 const DIRECTORY: &str = "/var/tmp";
 
 pub(super) fn measure(bench: Bench) -> io::Result<Reading> {
-    let path = Path::new(DIRECTORY).join(format!("dlm_bench.{}", std::process::id()));
-    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-    // The file is nobody's any more once it has no name.
-    fs::remove_file(&path)?;
+    let file = nameless(Path::new(DIRECTORY)).or_else(|_| nameless(&std::env::temp_dir()))?;
     let page = [7; 4096];
     let latency = repeat(bench.plan.unit_time(), 10, || {
         file.write_all_at(&page, 0)?;
         file.sync_data()
     })?;
     Ok(Reading::of(latency.p50()))
+}
+
+/// A file that is gone as soon as nobody has it open.
+fn nameless(directory: &Path) -> io::Result<File> {
+    let path = directory.join(format!("dlm_bench.{}", std::process::id()));
+    let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
 }

@@ -1,8 +1,9 @@
 //! U5, U5s: how soon a process learns that another one was killed.
 //!
-//! The kernel walks a dying process's robust list before it takes the memory down; sockets and pidfds
-//! follow after that, so with a large victim they are late. Victim, waiter and killer are three processes on
-//! one core; the time runs from before the kill to the waiter's first instruction.
+//! The kernel walks a dying process's robust list before it takes the memory down; sockets and
+//! pidfds follow after that, so with a large victim they are late. Victim, waiter and killer are
+//! three processes on one core; the time runs from before the kill to the waiter's first
+//! instruction.
 
 use std::fs::File;
 use std::hint::black_box;

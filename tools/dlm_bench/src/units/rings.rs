@@ -1,7 +1,8 @@
 //! U7: requests per second through two rings in shared memory, 64 in flight.
 //!
-//! The asker fills the request ring, sleeps, and takes all replies at once; a bell is rung only for one
-//! who sleeps. That is the shape of any batch of lock requests, with the lock manager's own work left out.
+//! The asker fills the request ring, sleeps, and takes all replies at once; a bell is rung only
+//! for one who sleeps. That is the shape of any batch of lock requests, with the lock manager's
+//! own work left out.
 
 use std::io;
 use std::sync::atomic::AtomicU64;

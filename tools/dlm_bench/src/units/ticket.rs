@@ -1,7 +1,7 @@
 //! U6: what handing a lock from process to process in order costs.
 //!
-//! A ticket by fetch-and-add, a word to sleep on per ticket: the one who leaves wakes exactly the next
-//! one, so no hand-off costs more than one wake-up and nobody overtakes.
+//! A ticket by fetch-and-add, a word to sleep on per ticket: the one who leaves wakes exactly the
+//! next one, so no hand-off costs more than one wake-up and nobody overtakes.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
