@@ -217,10 +217,9 @@ impl LockTable {
             flags: call.flags,
             links: lock::Links::default(),
             siblings: lock::Links::default(),
-            value_seq: 0,
             pid,
             user: call.user,
-            since: cx.now,
+            since: cx.now.into(),
             token: Token(0),
             rare: None,
         });

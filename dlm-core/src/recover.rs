@@ -395,7 +395,7 @@ impl LockTable {
             pid: lock.pid,
             value: lock.value().copied(),
             seen: lock.rare.as_ref().and_then(|rare| rare.seen),
-            value_seq: lock.value_seq,
+            value_seq: lock.value_seq(),
             told: lock.told,
             flight,
         }
@@ -500,7 +500,7 @@ impl LockTable {
                 lock.granted = Some(mode);
                 lock.requested = None;
                 lock.told = Mode::NL;
-                lock.since = cx.now;
+                lock.since = cx.now.into();
                 self.report(cx, index, Status::Granted, Some(mode));
                 self.run_noted(cx, index);
             }
