@@ -222,7 +222,8 @@ impl LockTable {
         if to == self.cluster.me {
             self.cluster.loopback.push_back(body);
         } else {
-            let message = Message { space: self.cluster.global, body };
+            let (from, to_stay) = (self.cluster.me.incarnation, to.incarnation);
+            let message = Message { space: self.cluster.global, from, to: to_stay, body };
             cx.out.push(Output::Send { to, message });
         }
     }

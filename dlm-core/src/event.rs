@@ -1,8 +1,8 @@
 //! What goes into a step and what comes out of it.
 
 use crate::{
-    ClientId, Errno, LockFlags, LockId, LockspaceId, Member, Message, Mode, SbFlags, SpaceFlags,
-    Status, Token, Value, View, ViewId,
+    ClientId, Errno, LockFlags, LockId, LockspaceId, Member, Message, Mode, NodeId, SbFlags,
+    SpaceFlags, Status, Token, Value, View, ViewId,
 };
 
 /// One thing that happened.
@@ -18,8 +18,9 @@ pub enum Input<'a> {
     /// A member of another life, or of another view, is harmless from now on: it neither acts for
     /// its clients nor grants (recovery.md B3). True for every lockspace, and remembered.
     Safe(Member),
-    /// A message from another member, in the order in which it was sent.
-    Peer(Member, Message),
+    /// A message from this node, in the order in which it was sent. The driver vouches for the node,
+    /// and that the message's sender belongs to the life it talks to ([`Member::is_of_life`]).
+    Peer(NodeId, Message),
     /// This node was excluded, or its lockspace cannot be kept: everything in it is lost, and its
     /// clients are told why.
     Reset(LockspaceId, LossReason),
@@ -206,6 +207,8 @@ pub enum Output {
         name: Vec<u8>,
         /// Its flags.
         flags: SpaceFlags,
+        /// Who this node is in it: views name this member, and no later stay of this node does.
+        member: Member,
     },
     /// The lockspace's grant numbers of this view are half spent: membership gives a view with a
     /// higher number and the same members, [`Input::View`] (recovery.md R19).

@@ -6,15 +6,35 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
 
-/// One life of a node: the number plus which start of its daemon this is. Locks, masters and
-/// directory entries name members, never bare node numbers, so that a quick restart under the same
-/// number is not mistaken for the old life.
+/// One stay of a node in a lockspace: the number, plus which start of its daemon and which join of
+/// that start this is. Locks, masters and directory entries name members, never bare node numbers, so
+/// that neither a quick restart nor a quick leave and join is mistaken for the stay before, not even
+/// by a member that missed the view between them.
+///
+/// A daemon's life is the member with incarnation `start * JOINS_PER_LIFE`; the joins of a life count up
+/// from there, over all lockspaces.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Member {
     /// The node's number.
     pub node: NodeId,
-    /// Which life of that node; larger is later.
+    /// Which life or stay of that node; larger is later.
     pub incarnation: u64,
+}
+
+/// Joins that a daemon can make until it has to be started again.
+pub const JOINS_PER_LIFE: u64 = 1 << 24;
+
+impl Member {
+    /// The life of node `node` that is its daemon's start number `start`.
+    pub const fn of_start(node: NodeId, start: u64) -> Self {
+        Self { node, incarnation: start * JOINS_PER_LIFE }
+    }
+
+    /// Whether this is a stay of that life.
+    pub const fn is_of_life(self, life: Self) -> bool {
+        let joins = self.incarnation.wrapping_sub(life.incarnation);
+        self.node.0 == life.node.0 && joins < JOINS_PER_LIFE
+    }
 }
 
 /// One open handle on one lockspace, named by the driver. The slot indexes the driver's table and

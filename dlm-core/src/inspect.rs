@@ -6,8 +6,8 @@ use crate::lock::{Chain, Lock, Owner, Queue};
 use crate::lockspace::LockTable;
 use crate::resource::Resource;
 use crate::{
-    Access, ClientId, Instant, LockFlags, LockId, LockspaceId, Mode, NodeId, SpaceFlags, Token,
-    Value, View,
+    Access, ClientId, Instant, LockFlags, LockId, LockspaceId, Member, Mode, NodeId, SpaceFlags,
+    Token, Value, View,
 };
 
 /// A lockspace on this node.
@@ -17,6 +17,8 @@ pub struct LockspaceInfo {
     pub id: LockspaceId,
     /// Its name.
     pub name: Vec<u8>,
+    /// Who this node is in it.
+    pub member: Member,
     /// The cluster-wide number derived from the name (libdlm-abi.md 4.3).
     pub global_id: u32,
     /// Creation flags.
@@ -130,6 +132,7 @@ pub(crate) fn lockspace(space: &Space) -> LockspaceInfo {
     LockspaceInfo {
         id: space.id,
         name: space.name.clone(),
+        member: space.table.cluster.me,
         global_id: global_id(&space.name),
         flags: space.flags,
         access: space.access,

@@ -72,7 +72,7 @@ pub use event::{
     Output, Request, Unlock,
 };
 pub use flags::{LockFlags, SbFlags, SpaceFlags};
-pub use id::{ClientId, LockId, LockspaceId, Member, NodeId, Token, ViewId};
+pub use id::{ClientId, JOINS_PER_LIFE, LockId, LockspaceId, Member, NodeId, Token, ViewId};
 pub use inspect::{DumpPage, LockInfo, LockState, LockspaceInfo, NodeCounters, ResourceInfo};
 pub use message::Message;
 pub use mode::Mode;

@@ -14,7 +14,7 @@ use crate::lockspace::LockTable;
 use crate::seeded::bug;
 use crate::{
     Access, ClientId, Create, Errno, LOCKSPACE_NAME_BYTES_MAX, LockId, LockspaceId, LossReason,
-    Node, Open, Outbox, Output, SpaceFlags, View,
+    Member, Node, Open, Outbox, Output, SpaceFlags, View,
 };
 
 /// A lockspace on this node.
@@ -106,7 +106,8 @@ impl Node {
             if let Some(client) = self.clients.get_mut(waiter.client) {
                 client.space = id;
             }
-            out.push(Output::Join { lockspace: id, name: name.to_vec(), flags });
+            let member = self.space(id).map_or(self.member(), |space| space.table.cluster.me);
+            out.push(Output::Join { lockspace: id, name: name.to_vec(), flags, member });
             if let Some(Stage::Joining(waiters)) = self.space_mut(id).map(|space| &mut space.stage)
             {
                 // The first creation is the one that the count of 1 stands for.
@@ -139,9 +140,13 @@ impl Node {
         flags: SpaceFlags,
         access: Access,
     ) -> Result<LockspaceId, Errno> {
-        if self.by_name.len() >= self.limits.lockspaces as usize {
+        let full = self.by_name.len() >= self.limits.lockspaces as usize;
+        if full || self.joins == crate::JOINS_PER_LIFE {
             return Err(Errno::ENOMEM);
         }
+        let life = self.member();
+        let member = Member { incarnation: life.incarnation + self.joins, ..life };
+        self.joins += 1;
         let free = self.spaces.iter().position(Option::is_none).unwrap_or(self.spaces.len());
         if free == self.spaces.len() {
             self.spaces.push(None);
@@ -156,7 +161,7 @@ impl Node {
             create_count: 0,
             handles: 0,
             view: None,
-            table: LockTable::new(self.member(), crate::inspect::global_id(name)),
+            table: LockTable::new(member, crate::inspect::global_id(name)),
         }));
         self.by_name.insert(name.to_vec(), id);
         Ok(id)

@@ -9,7 +9,7 @@ use crate::lock::{self, Chain, LOCKS_FREE_MIN, Lock, Owner, Queue};
 use crate::name::Name;
 use crate::resource::Resource;
 use crate::seeded::cluster_fault;
-use crate::slab::{NIL, Slab};
+use crate::slab::Slab;
 use crate::table::{Table, hash_name};
 use crate::timer::{Timer, Timers};
 use crate::traffic::Answer;
@@ -102,15 +102,11 @@ impl LockTable {
 
     /// The resource of a name, if it is in memory.
     pub(crate) fn find_resource(&self, name: &[u8]) -> Option<u32> {
-        let mut at = self.names.chain(hash_name(name));
-        while at != NIL {
-            let resource = &self.resources[at];
-            if resource.name.as_bytes() == name {
-                return Some(at);
-            }
-            at = crate::table::Chained::next(&self.resources, at);
-        }
-        None
+        let hash = hash_name(name);
+        self.names.candidates(&self.resources, hash).find(|index| {
+            let resource = &self.resources[*index];
+            resource.hash == hash && resource.name.as_bytes() == name
+        })
     }
 
     /// The resource of a name, made if it is new.

@@ -1,7 +1,8 @@
 //! What members of a lockspace say to each other (recovery.md section 3).
 //!
 //! Directory and recovery messages are valid in one view only and carry its id; lock traffic is
-//! valid while its receiver is the master and carries none.
+//! valid while its receiver is the master and carries none. Every message names the stay of its sender
+//! and of its receiver ([`Member`]): what is left of an earlier stay of the same node is for nobody.
 
 use crate::{LockFlags, LockId, Member, Mode, Name, SbFlags, Token, Value, ViewId};
 
@@ -10,6 +11,10 @@ use crate::{LockFlags, LockId, Member, Mode, Name, SbFlags, Token, Value, ViewId
 pub struct Message {
     /// The lockspace's cluster-wide number.
     pub space: u32,
+    /// The sender's incarnation in the lockspace ([`Member::incarnation`]).
+    pub from: u64,
+    /// The receiver's incarnation in the lockspace.
+    pub to: u64,
     /// What is said.
     pub body: Body,
 }

@@ -8,7 +8,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::timer::{Timer, Timers};
 use crate::{
     ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Member, Message,
-    NodeCounters, Outbox, Output, Reason, Request, ResourceInfo,
+    NodeCounters, NodeId, Outbox, Output, Reason, Request, ResourceInfo,
 };
 
 /// Ceilings of one node; each is refused with ENOMEM when reached.
@@ -30,6 +30,8 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Node {
     member: Member,
+    /// Joins made; the next one's number.
+    pub(crate) joins: u64,
     pub(crate) limits: Limits,
     pub(crate) spaces: Vec<Option<Box<Space>>>,
     pub(crate) by_name: BTreeMap<Vec<u8>, LockspaceId>,
@@ -44,6 +46,7 @@ impl Node {
     pub fn new(member: Member) -> Self {
         Self {
             member,
+            joins: 0,
             limits: Limits::default(),
             spaces: Vec::new(),
             by_name: BTreeMap::new(),
@@ -59,7 +62,7 @@ impl Node {
         self.limits = limits;
     }
 
-    /// Who this node is.
+    /// Who this node is: its life. In a lockspace it is a stay of it ([`Output::Join`]).
     pub fn member(&self) -> Member {
         self.member
     }
@@ -207,8 +210,12 @@ impl Node {
         }
     }
 
-    fn on_peer(&mut self, from: Member, message: Message, out: &mut Outbox) {
-        let of = |space: &&Space| space.table.cluster.global == message.space;
+    fn on_peer(&mut self, from: NodeId, message: Message, out: &mut Outbox) {
+        let of = |space: &&Space| {
+            let cluster = &space.table.cluster;
+            cluster.global == message.space && cluster.me.incarnation == message.to
+        };
+        let from = Member { node: from, incarnation: message.from };
         let Some(id) =
             self.spaces.iter().flatten().map(|space| &**space).find(of).map(|space| space.id)
         else {

@@ -9,7 +9,7 @@ use crate::lock::{Chain, Lock, Queue};
 use crate::name::Name;
 use crate::seeded::bug;
 use crate::slab::{NIL, Slab};
-use crate::table::Chained;
+use crate::table::{Chained, Link};
 use crate::{LockFlags, LockState, Mode, Token, Value};
 
 /// Flags that make a queued conversion take part in a pass otherwise than first come, first served.
@@ -24,8 +24,8 @@ const HOLDERS_FEW: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) name: Name,
-    hash: u32,
-    chain: u32,
+    pub(crate) hash: u32,
+    chain: Link,
     /// Granted locks, newest grant first (3.5).
     pub(crate) granted: Queue,
     /// Granted modes of all locks, converting ones included, while they are few of each.
@@ -75,7 +75,7 @@ impl Resource {
         Self {
             name,
             hash,
-            chain: NIL,
+            chain: Link::NONE,
             granted: Queue::default(),
             held_few: [0; 6],
             held_many: None,
@@ -344,11 +344,11 @@ impl Chained for Slab<Resource> {
         self[index].hash
     }
 
-    fn next(&self, index: u32) -> u32 {
+    fn next(&self, index: u32) -> Link {
         self[index].chain
     }
 
-    fn set_next(&mut self, index: u32, next: u32) {
+    fn set_next(&mut self, index: u32, next: Link) {
         self[index].chain = next;
     }
 }

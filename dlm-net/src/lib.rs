@@ -12,11 +12,19 @@
 //! | [`daemon`] | start, loop, requests of operators, configuration, log, files |
 //! | [`ipc`] | connections of clients: slots, rights, rings |
 //! | [`membership`] | who takes part in a lockspace |
+//! | [`peers`] | the transport between daemons: messages from member to member |
+//! | [`session`] | numbers, acknowledgement, resumption between two members; no I/O |
+//! | [`secure`] | opening and encryption of connections, the cluster's key |
+//! | [`wire`] | frames and bodies in bytes |
 #![deny(missing_docs)]
 
 pub mod daemon;
 pub mod ipc;
 pub mod membership;
+pub mod peers;
+pub mod secure;
+pub mod session;
 mod sys;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod wire;

@@ -38,12 +38,12 @@ impl Delivery {
     pub(crate) fn run(&self) {
         match &self.target {
             Target::Block(to) => self.run_block(to),
-            Target::Function(function) => {
+            Target::Function { function, .. } if self.has_callback() => {
                 if let Some(event) = self.event() {
                     function(event);
                 }
             }
-            Target::Nobody | Target::Pipeline(_) | Target::GiveBack(_) => {}
+            _ => {}
         }
         let What::Completion { status, sb_flags, .. } = self.what else { return };
         let told = match self.target {

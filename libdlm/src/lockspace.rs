@@ -65,9 +65,9 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// [`Error::NotRunning`]; [`Error::Refused`] with ENOENT (no such lockspace), EEXIST, EACCES, EPERM,
     /// EINVAL (name), EUNATCH (no quorum).
-    pub fn open(&self, name: &str) -> Result<Lockspace, Error> {
+    pub fn open(&self, name: impl AsRef<[u8]>) -> Result<Lockspace, Error> {
         let Self { create, label, socket } = *self;
-        let args = OpenArgs { name: name.as_bytes(), create, label: label.as_bytes(), socket };
+        let args = OpenArgs { name: name.as_ref(), create, label: label.as_bytes(), socket };
         Handle::open(&args).map(|handle| Lockspace { handle: Arc::new(Owned(handle)) })
     }
 }
@@ -173,7 +173,10 @@ impl Wanted {
     }
 
     fn target(&self) -> Target {
-        self.events.as_ref().map_or(Target::Nobody, |events| Target::Function(Arc::clone(events)))
+        self.events.as_ref().map_or(Target::Nobody, |events| Target::Function {
+            function: Arc::clone(events),
+            completions: true,
+        })
     }
 }
 
@@ -225,7 +228,8 @@ impl Lockspace {
         check_name(name)?;
         let (waiter, deadline) = (self.waiter(WaitFor::Operation), wanted.deadline());
         let asking = Asking { waiter: Some(&waiter), deadline };
-        let asked = self.inner().request(name, wanted.call(mode), wanted.target(), asking);
+        let target = wanted.target().waited_for();
+        let asked = self.inner().request(name, wanted.call(mode), target, asking);
         let lock = self.accepted(asked, &waiter)?;
         if LockFlags(wanted.flags).has(LockFlags::ORPHAN) {
             self.inner().state.lock().remove_waiter(lock.word, &waiter);
@@ -257,7 +261,9 @@ impl Lockspace {
         let (waiter, deadline) = (self.waiter(WaitFor::Operation), wanted.deadline());
         let asking = Asking { waiter: Some(&waiter), deadline };
         let (call, value) = (wanted.call(mode), wanted.value_block());
-        let asked = self.inner().convert(Which::Ref(lock), call, value, keeping(wanted), asking);
+        let target = keeping(wanted);
+        let target = |before: &Target| target(before).waited_for();
+        let asked = self.inner().convert(Which::Ref(lock), call, value, target, asking);
         let word = self.accepted(asked, &waiter)?;
         self.ended(word, &waiter, deadline).and_then(Completion::result)
     }
@@ -293,7 +299,8 @@ impl Lockspace {
     ) -> Result<(), Error> {
         let waiter = self.waiter(WaitFor::Unlock);
         let asking = Asking { waiter: Some(&waiter), deadline: None };
-        let asked = self.inner().unlock(Which::Ref(lock), flags, value, Target::clone, asking);
+        let target = Target::waited_for;
+        let asked = self.inner().unlock(Which::Ref(lock), flags, value, target, asking);
         let word = self.accepted(asked, &waiter)?;
         match self.ended(word, &waiter, None)?.status {
             0 | EUNLOCK => Ok(()),
@@ -497,7 +504,13 @@ impl Drop for Guard {
 /// A conversion's callback is the earlier one, unless there is a new one.
 fn keeping(wanted: &Wanted) -> impl FnOnce(&Target) -> Target {
     let new = wanted.target();
-    move |before| if matches!(new, Target::Nobody) { before.clone() } else { new }
+    move |before| match (&new, before) {
+        (Target::Nobody, Target::Function { function, .. }) => {
+            Target::Function { function: Arc::clone(function), completions: true }
+        }
+        (Target::Nobody, before) => before.clone(),
+        _ => new,
+    }
 }
 
 fn check_name(name: &[u8]) -> Result<(), Error> {

@@ -93,8 +93,8 @@ pub(crate) enum Target {
     Block(Addresses),
     /// To the handle's pipeline, with the caller's key.
     Pipeline(u64),
-    /// To a Rust program.
-    Function(Function),
+    /// To a Rust program: blocking callbacks, and, unless somebody waits for them, completions.
+    Function { function: Function, completions: bool },
     /// The caller gave up waiting: a grant that comes all the same is given back, a conversion to this mode.
     GiveBack(Option<u8>),
 }
@@ -105,8 +105,21 @@ impl Target {
             (Self::Nobody, Self::Nobody) => true,
             (Self::Block(a), Self::Block(b)) => a == b,
             (Self::Pipeline(a), Self::Pipeline(b)) => a == b,
-            (Self::Function(a), Self::Function(b)) => Arc::ptr_eq(a, b),
+            (
+                Self::Function { function: a, completions: c },
+                Self::Function { function: b, completions: d },
+            ) => Arc::ptr_eq(a, b) && c == d,
             _ => false,
+        }
+    }
+
+    /// The same, for an operation that somebody waits for.
+    pub(crate) fn waited_for(&self) -> Self {
+        match self {
+            Self::Function { function, .. } => {
+                Self::Function { function: Arc::clone(function), completions: false }
+            }
+            other => other.clone(),
         }
     }
 
@@ -114,7 +127,7 @@ impl Target {
     pub(crate) fn has_callback(&self, blocking: bool) -> bool {
         match self {
             Self::Block(to) => if blocking { to.bast } else { to.ast }.is_some(),
-            Self::Function(_) => true,
+            Self::Function { completions, .. } => blocking || *completions,
             _ => false,
         }
     }

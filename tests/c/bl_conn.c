@@ -1,7 +1,7 @@
 /*
  * The connection between a client and the daemon: made by many at once, broken at any moment, fed
  * with nonsense (bug-log.md).
- * @test libs=dlm,lt timeout=300
+ * @test libs=dlm,lt timeout=900
  */
 #include "t.h"
 #include <sys/socket.h>
@@ -200,7 +200,7 @@ static void nonsense(void)
 
 static const struct t_test tests[] = {
 	{"BL-023", "a first message with lying lengths ends that client alone", nonsense, 0},
-	{"BL-056", "forty processes create one lockspace at once", many_create, 120},
+	{"BL-056", "forty processes create one lockspace at once", many_create, 300},
 	{"BL-075", "the connection breaks during an unlock", cut_during_unlock, 300},
 	{"BL-075k", "a client is killed in the middle of requests", killed_in_the_middle, 300},
 	{"BL-126", "the connection breaks during a request", cut_during_request, 300},

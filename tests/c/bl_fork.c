@@ -267,7 +267,7 @@ static const struct t_test tests[] = {
 	{"D19", "a forked child is refused and harms nothing", child_is_refused, 0},
 	{"D19b", "parent and child with a handle each", both_have_handles, 0},
 	{"D19d", "the default lockspace in a forked child", default_lockspace, 0},
-	{"D19t", "fork while another thread is inside the library", fork_under_threads, 120},
+	{"D19t", "fork while another thread is inside the library", fork_under_threads, 300},
 	{"D19k", "locks end with the opener, whoever inherited it", opener_dies, 0},
 };
 T_MAIN(tests)

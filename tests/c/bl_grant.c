@@ -362,7 +362,7 @@ static const struct t_test tests[] = {
 	{"BL-039", "an idle holder is told at once", idle_client, 700},
 	{"BL-042", "a converting lock is told once it is granted", notices_of_a_converter, 0},
 	{"BL-073", "the holder is told of each new conflict", always_told, 0},
-	{"BL-096", "a release wakes one client", no_herd, 120},
+	{"BL-096", "a release wakes one client", no_herd, 300},
 	{"BL-113", "cancelling one waiter ends that one", cancel_one, 0},
 	{"BL-113k", "killing one waiter ends that one", kill_one, 0},
 	{"BL-114", "the compatible head of the line is granted, step by step", head_of_the_line, 0},

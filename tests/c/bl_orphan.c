@@ -225,7 +225,7 @@ static const struct t_test tests[] = {
 	{"BL-031", "a value that may be old is flagged until it is written", stale_value, 0},
 	{"BL-040", "held locks stay while other names come and go", held_is_never_forgotten, 600},
 	{"BL-101", "close ends locks in every state", close_with_all, 0},
-	{"BL-102", "the next in line is granted when the holder is killed", death_hands_over, 120},
+	{"BL-102", "the next in line is granted when the holder is killed", death_hands_over, 300},
 	{"D8", "a waiting PERSISTENT request is never an orphan", waiting_is_no_orphan, 0},
 };
 T_MAIN(tests)

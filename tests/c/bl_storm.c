@@ -1,7 +1,7 @@
 /*
  * Many operations at once, many clients, sudden deaths: nobody overlaps, nobody stalls, nothing is
  * left (bug-log.md). DLM_TEST_SCALE=100 makes the full counts.
- * @test libs=dlm,lt timeout=300
+ * @test libs=dlm,lt timeout=900
  */
 #include "t.h"
 #include <sched.h>
@@ -422,7 +422,7 @@ static void two_at_once(void)
 }
 
 static const struct t_test tests[] = {
-	{"BL-034", "a lock given back on notice goes round", no_livelock, 120},
+	{"BL-034", "a lock given back on notice goes round", no_livelock, 300},
 	{"BL-037", "cancel right behind its request", cancel_behind_request, 300},
 	{"BL-076", "try-locks without pause and kill -9", try_locks, 300},
 	{"BL-084", "memory follows the locks, not the names ever used", memory_follows_locks, 900},

@@ -1,7 +1,7 @@
 /*
  * Threads (bug-log.md): many on one handle, the default lockspace used first by all at once, close
  * under them. libdlm only: the other library promises nothing to several threads on one handle.
- * @test libs=dlm timeout=300
+ * @test libs=dlm timeout=900
  */
 #include "t.h"
 
@@ -351,12 +351,12 @@ static void unlock_by_two(void)
 }
 
 static const struct t_test tests[] = {
-	{"BL-070u", "of many unlocks of one id, one counts", unlock_by_two, 120},
+	{"BL-070u", "of many unlocks of one id, one counts", unlock_by_two, 300},
 	{"BL-097", "the lock of a thread that ended can be found and dropped", thread_ends, 0},
-	{"BL-124d", "32 threads use the default lockspace first", default_first_use, 120},
+	{"BL-124d", "32 threads use the default lockspace first", default_first_use, 300},
 	{"BL-124", "32 threads lock, convert, cancel and dispatch on one handle", one_handle, 300},
 	{"BL-124w", "32 threads block on one handle", one_handle_waiting, 300},
-	{"BL-124c", "close from another thread ends the waits", close_under_waiters, 120},
-	{"BL-124x", "close from another thread under calls", close_under_callers, 120},
+	{"BL-124c", "close from another thread ends the waits", close_under_waiters, 300},
+	{"BL-124x", "close from another thread under calls", close_under_callers, 300},
 };
 T_MAIN(tests)

@@ -32,7 +32,7 @@ void t_put(int fd, char c)
 char t_get_byte(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
-	long end = t_now() + 2 * T_GUARD_MS;
+	long end = t_now() + T_GUARD_MS + T_GUARD_MS / 2;
 	char c = 0;
 	int got;
 
@@ -190,8 +190,8 @@ struct t_answer t_ask(struct t_proc *p, const struct t_order *o)
 	struct t_answer a = {0};
 
 	CHECK(send(p->fd, o, sizeof *o, MSG_NOSIGNAL) == sizeof *o, "agent %d is gone", (int)p->pid);
-	CHECK(poll(&f, 1, 2 * T_GUARD_MS) == 1, "agent %d does not answer (order %d)", (int)p->pid,
-	      o->op);
+	CHECK(poll(&f, 1, T_GUARD_MS + T_GUARD_MS / 2) == 1, "agent %d does not answer (order %d)",
+	      (int)p->pid, o->op);
 	CHECK(recv(p->fd, &a, sizeof a, 0) == sizeof a, "agent %d is gone", (int)p->pid);
 	return a;
 }

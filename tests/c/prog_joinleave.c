@@ -44,8 +44,8 @@ static void apart(void) { several(6, 0); }
 static void together(void) { several(6, 1); }
 
 static const struct t_test tests[] = {
-	{"joinleave", "one program", alone, 120},
-	{"joinleave-6", "six programs, a lockspace each", apart, 120},
-	{"joinleave-1", "six programs, one lockspace", together, 120},
+	{"joinleave", "one program", alone, 300},
+	{"joinleave-6", "six programs, a lockspace each", apart, 300},
+	{"joinleave-1", "six programs, one lockspace", together, 300},
 };
 T_MAIN(tests)

@@ -2,7 +2,7 @@
  * dlmtest2: one thread, one poll loop, a storm of lockx, conversions, unlocks, forced unlocks and
  * cancels on few names. Every completion is expected, in a state in which it may come; none is
  * missing at the end. EBUSY and ENOENT are legal answers and nothing else is.
- * @test libs=dlm,lt timeout=300
+ * @test libs=dlm,lt timeout=900
  */
 #include "t.h"
 

@@ -86,19 +86,20 @@ build() {
 
 # ---------------------------------------------------------------- running
 start_daemon() { # DIR
-    local dir=$1 i
+    local dir=$1 pid begin=$SECONDS
     mkfifo "$dir/stop"
     # The daemon ends when the last writer of this pipe is gone: it cannot outlive this script.
     env -u NOTIFY_SOCKET -u JOURNAL_STREAM "$bin/dlmd" --foreground --until-stdin-closes \
         --override-kernel-dlm --socket "$dir/dlmd.sock" <"$dir/stop" >"$dir/dlmd.log" 2>&1 &
-    echo $! >"$dir/dlmd.pid"
+    pid=$!
+    echo $pid >"$dir/dlmd.pid"
     exec 9>"$dir/stop"
-    for i in $(seq 200); do
+    while kill -0 "$pid" && [ $((SECONDS - begin)) -lt 60 ]; do
         [ -S "$dir/dlmd.sock" ] && return 0
-        kill -0 "$(cat "$dir/dlmd.pid")" 2>/dev/null || break
         sleep 0.05
     done
-    echo "not ok daemon: dlmd does not serve: $(tail -n 3 "$dir/dlmd.log")"
+    echo "not ok daemon: dlmd does not serve after $((SECONDS - begin)) s:" \
+        "$(tail -n 3 "$dir/dlmd.log" | tr '\n' ' ')"
     return 1
 }
 
@@ -107,7 +108,7 @@ stop_daemon() { # DIR
     pid=$(cat "$dir/dlmd.pid")
     kill -0 "$pid" 2>/dev/null || echo "not ok daemon: dlmd ended by itself during the tests"
     exec 9>&-
-    for i in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+    for i in $(seq 600); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
     kill -9 "$pid" 2>/dev/null
     wait "$pid" 2>/dev/null
     grep -a -A1 'panicked at' "$dir/dlmd.log" >"$dir/panic" &&
@@ -118,7 +119,7 @@ stop_daemon() { # DIR
 leak_check() {
     local dir=$1 out
     [ -x "$bin/dlm_tool" ] || { echo "skip leaks leak check: dlm_tool is not there"; return; }
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         out=$(timeout 10 "$bin/dlm_tool" status --json 2>&1)
         if tr -d ' \n' <<<"$out" | grep -q '"clients":0' &&
             ! timeout 10 "$bin/dlm_tool" ls --json | grep -q '"name"'; then
@@ -139,7 +140,7 @@ run() {
     mkdir -p "$dir"
     chmod 755 "$work" "$dir"
     limit=$(option "$source" timeout)
-    limit=$(((${limit:-180}) * limits))
+    limit=$(((${limit:-600}) * limits))
     if [ "$how" = valgrind ]; then
         limit=$((limit * 4))
         export DLM_TEST_LIMIT=$((limits * 4))

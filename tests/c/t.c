@@ -5,7 +5,7 @@
 #include <sys/prctl.h>
 
 #define SKIPPED 77
-#define LIMIT_S 60
+#define LIMIT_S 200
 
 /* Shared by all processes of a test. The first failure is the one that is shown. */
 static struct board {
@@ -195,7 +195,7 @@ static void clean_up(int all)
 			dlm_release_lockspace("default", dlm_open_lockspace("default"), 0);
 		_exit(0);
 	}
-	if (wait_for(pid, 10) < 0)
+	if (wait_for(pid, 60) < 0)
 		kill(pid, SIGKILL);
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;

@@ -86,7 +86,7 @@ int t_count(const char *text, const char *part)
 const char *t_left_overs(void)
 {
 	static char text[400];
-	long end = t_now() + 10000;
+	long end = t_now() + T_GUARD_MS;
 	char *json;
 	int code, clean;
 

@@ -137,7 +137,7 @@ impl World {
 
     fn install_view_into(&mut self, lockspace: LockspaceId, happened: &mut Happened) {
         self.views += 1;
-        let members = vec![self.node.member()];
+        let members = vec![self.node.lockspace(lockspace).expect("it joins").member];
         let view = View { id: ViewId(self.views), members, unsafe_members: Vec::new() };
         self.feed_into(Input::View(lockspace, view), happened);
     }
@@ -154,7 +154,7 @@ impl World {
                 Output::Blocking { client, blocking } => {
                     happened.events.push(Event::Bast(client, blocking));
                 }
-                Output::Join { lockspace, name, flags } => {
+                Output::Join { lockspace, name, flags, .. } => {
                     happened.joins.push((lockspace, name, flags));
                     if !self.hold_views {
                         self.install_view_into(lockspace, happened);

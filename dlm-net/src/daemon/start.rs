@@ -140,6 +140,10 @@ fn prepare(
     if let Err(error) = sys::raise_descriptor_limit() {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
+    // Whoever rings waits for the daemon: it should run before the one who rang goes to sleep,
+    // which saves two switches, and not behind whatever else computes here. A daemon without
+    // privileges does without.
+    let _ = sys::take_precedence();
     make_directory(&places.run_dir)?;
     if let Some(parent) = places.socket.parent() {
         make_directory(parent)?;

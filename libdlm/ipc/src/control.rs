@@ -131,6 +131,29 @@ pub enum ControlRequest {
         /// Name of the last one that was told.
         name: Vec<u8>,
     },
+    /// This node's stays in lockspaces whose name follows `after`, by name, and what else a feeder of
+    /// views has to know (membership.md, external).
+    Stays {
+        /// Name of the last one that was told; empty at first.
+        after: Vec<u8>,
+    },
+    /// Install a view of a lockspace; with `membership = external`.
+    View {
+        /// Lockspace name.
+        lockspace: Vec<u8>,
+        /// The view.
+        view: ViewRecord,
+    },
+    /// This member is harmless: neither its daemon nor any client of it acts any more.
+    Safe {
+        /// The member.
+        member: MemberRecord,
+    },
+    /// The cluster goes on without this life of this node, and without all lives before it.
+    Exclude {
+        /// The life.
+        life: u64,
+    },
 }
 
 /// What the daemon answers.
@@ -161,6 +184,61 @@ pub enum ControlReply {
         /// Sentence.
         message: String,
     },
+    /// To [`ControlRequest::Stays`].
+    Stays(StaysRecord),
+}
+
+/// One stay of a node in a lockspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct MemberRecord {
+    /// Node id.
+    pub node: u32,
+    /// Which stay.
+    pub incarnation: u64,
+}
+
+/// A view of a lockspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct ViewRecord {
+    /// Its number.
+    pub id: u32,
+    /// Members in ascending order.
+    pub members: Vec<MemberRecord>,
+    /// Members excluded earlier that are not known to be harmless.
+    pub unsafe_members: Vec<MemberRecord>,
+}
+
+/// What a daemon tells a feeder of views.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct StaysRecord {
+    /// Node id.
+    pub node: u32,
+    /// The life that the daemon leads now; its stays have this number or one slightly above.
+    pub life: u64,
+    /// The first life of the daemon's process. Those between this one and `life` are over.
+    pub first_life: u64,
+    /// Lives that are over, while clients that were told so have not yet closed their handles.
+    pub remains: Vec<u64>,
+    /// Nodes that cannot be talked to for too long.
+    pub unreachable: Vec<u32>,
+    /// Stays, by lockspace name.
+    pub stays: Vec<StayRecord>,
+    /// Whether more stays follow.
+    pub more: bool,
+}
+
+/// A node's stay in a lockspace.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct StayRecord {
+    /// Lockspace name.
+    pub lockspace: Vec<u8>,
+    /// Which stay.
+    pub incarnation: u64,
+    /// The installed view, its unsafe members without those that are known to be harmless by now;
+    /// number 0 and empty while joining.
+    pub view: ViewRecord,
+    /// Whether a view with a higher number is wanted.
+    pub wants_view: bool,
 }
 
 /// A lockspace.

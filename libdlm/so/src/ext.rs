@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use dlm_client::c::{self, CCallback, Lksb, LockCall, LossCallback, Status};
+use dlm_client::c::{self, Lksb, LockCall, Status};
 
 use crate::boundary::{answer, bytes, put};
 use crate::locks::{call, lock};
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn dlmx_status(ls: *mut c_void, lkid: u32, status: *mut St
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlmx_set_loss_callback(
     ls: *mut c_void,
-    callback: Option<LossCallback>,
+    callback: Option<unsafe extern "C" fn(*mut c_void, u32)>,
     arg: *mut c_void,
 ) -> c_int {
     answer(|| {
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn dlmx_ls_lock_wait_timeout(
     namelen: c_uint,
     _parent: u32,
     bastarg: *mut c_void,
-    bastaddr: Option<CCallback>,
+    bastaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     range: *mut c_void,
     timeout_ms: u32,
 ) -> c_int {

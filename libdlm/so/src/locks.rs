@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use dlm_client::Handle;
-use dlm_client::c::{self, Answer, CCallback, Library, Lksb, LockCall};
+use dlm_client::c::{self, Answer, Library, Lksb, LockCall};
 
 use crate::LIBRARY;
 use crate::boundary::{answer, answer_with_errno};
@@ -26,9 +26,9 @@ pub unsafe extern "C" fn dlm_ls_lock(
     name: *const c_void,
     namelen: c_uint,
     _parent: u32,
-    astaddr: Option<CCallback>,
+    astaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     astarg: *mut c_void,
-    bastaddr: Option<CCallback>,
+    bastaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     range: *mut c_void,
 ) -> c_int {
     let call = LockCall {
@@ -54,9 +54,9 @@ pub unsafe extern "C" fn dlm_lock(
     name: *const c_void,
     namelen: c_uint,
     _parent: u32,
-    astaddr: Option<CCallback>,
+    astaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     astarg: *mut c_void,
-    bastaddr: Option<CCallback>,
+    bastaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     range: *mut c_void,
 ) -> c_int {
     let call = LockCall {
@@ -83,9 +83,9 @@ pub unsafe extern "C" fn dlm_ls_lockx(
     name: *const c_void,
     namelen: c_uint,
     _parent: u32,
-    astaddr: Option<CCallback>,
+    astaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     astarg: *mut c_void,
-    bastaddr: Option<CCallback>,
+    bastaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     xid: *mut u64,
     timeout: *mut u64,
 ) -> c_int {
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn dlm_ls_lock_wait(
     namelen: c_uint,
     _parent: u32,
     bastarg: *mut c_void,
-    bastaddr: Option<CCallback>,
+    bastaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     range: *mut c_void,
 ) -> c_int {
     let call = LockCall {
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn dlm_lock_wait(
     namelen: c_uint,
     _parent: u32,
     bastarg: *mut c_void,
-    bastaddr: Option<CCallback>,
+    bastaddr: Option<unsafe extern "C" fn(*mut c_void)>,
     range: *mut c_void,
 ) -> c_int {
     let call = LockCall {

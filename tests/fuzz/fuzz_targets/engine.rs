@@ -150,7 +150,8 @@ impl World {
     fn join(&mut self) {
         for space in std::mem::take(&mut self.joining) {
             self.views += 1;
-            let (id, members, unsafe_members) = (ViewId(self.views), vec![MEMBER], Vec::new());
+            let Some(info) = self.node.lockspace(space) else { continue };
+            let (id, members, unsafe_members) = (ViewId(self.views), vec![info.member], vec![]);
             self.feed(Input::View(space, View { id, members, unsafe_members }));
         }
     }

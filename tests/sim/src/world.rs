@@ -196,7 +196,7 @@ impl World {
                 // A session is between two lives; what is left of it ends with either.
                 let sender = self.member_of_life(from, life);
                 if self.lives_now(to, to_life) && !self.hosts[to].cut {
-                    self.step(to, Input::Peer(sender, *message))?;
+                    self.step(to, Input::Peer(sender.node, *message))?;
                 }
             }
             Event::Tick { node, life } if self.lives_now(node, life) => {

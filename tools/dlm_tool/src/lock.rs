@@ -386,13 +386,13 @@ mod tests {
     #[test]
     fn a_holder_that_was_told_and_blocks_nobody_any_more_is_not_accused() {
         let told = LockRecord { told: 5, told_age_us: 1_000_000, ..granted(1, 3) };
-        let alone = make(b"x", &[told.clone()]);
+        let alone = make(b"x", std::slice::from_ref(&told));
         assert_eq!(
             notice(&alone, &told).as_deref(),
             Some("blocking notice sent 1 s ago (EX was wanted)")
         );
         let plain = granted(1, 3);
-        assert_eq!(notice(&make(b"x", &[plain.clone()]), &plain), None);
+        assert_eq!(notice(&make(b"x", std::slice::from_ref(&plain)), &plain), None);
         let pair = make(b"x", &[plain.clone(), waiting(2, 5)]);
         let text = notice(&pair, &plain);
         assert_eq!(text.as_deref(), Some("blocks others, no blocking notice sent"));

@@ -20,7 +20,7 @@ use crate::join::{Spaces, refusal};
 use crate::name::escape;
 
 /// How often a daemon is asked whether it is there while a call waits for it.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT: Duration = Duration::from_millis(400);
 /// Permission bits of a lockspace that `exec` creates.
 const EXEC_MODE: u32 = 0o600;
 
@@ -196,10 +196,7 @@ pub(crate) fn take_lock(path: &Path, request: Request, events: Sender<Event>) {
 }
 
 fn open_for_exec(path: &Path, name: &[u8]) -> Result<Opened, Trouble> {
-    let Ok(text) = std::str::from_utf8(name) else {
-        return Err(refusal("open", name, libc::EINVAL));
-    };
-    let open = |opening: Opening<'_>| opening.label("dlm_tool exec").socket(path).open(text);
+    let open = |opening: Opening<'_>| opening.label("dlm_tool exec").socket(path).open(name);
     let (result, created) = match open(Opening::create(EXEC_MODE)) {
         Err(Error::Refused(dlm_client::Errno::EPERM)) => (open(Opening::existing()), false),
         result => (result, true),

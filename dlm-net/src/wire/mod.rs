@@ -1,0 +1,5 @@
+//! How peers' messages look in bytes (wire.md): frames by hand, bodies by bincode behind one file.
+
+pub mod body;
+pub mod frame;
+pub mod limits;
