@@ -6,6 +6,7 @@ use crate::directory::Directory;
 use crate::lock::Queue;
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Message, Tagged, Traffic};
+use crate::seeded::cluster_fault;
 use crate::{Member, Output, View, ViewId};
 
 /// What a lockspace knows about its members.
@@ -116,7 +117,8 @@ impl Cluster {
 
     /// Whether everybody excluded so far is known to be harmless.
     pub(crate) fn all_safe(&self) -> bool {
-        self.view.unsafe_members.iter().all(|member| self.safe.contains(member))
+        let safe = |member| self.safe.contains(member) || cluster_fault("moves-before-safe");
+        self.view.unsafe_members.iter().all(safe)
     }
 
     /// The record of a member with locks here, made if absent.
@@ -183,7 +185,14 @@ impl Cluster {
             return Fate::Hold;
         }
         match body {
-            Body::Tagged(view, _) if *view < self.view.id => Fate::Drop,
+            Body::Tagged(view, _) if *view < self.view.id && !cluster_fault("old-views-heard") => {
+                Fate::Drop
+            }
+            Body::Tagged(view, _)
+                if *view > self.view.id && cluster_fault("later-views-dropped") =>
+            {
+                Fate::Drop
+            }
             Body::Tagged(view, _) if *view > self.view.id => Fate::Hold,
             _ => Fate::Take,
         }

@@ -9,6 +9,7 @@ use crate::away::Kind;
 use crate::cluster::ByName;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
+use crate::seeded::cluster_fault;
 use crate::slots::{SLOTS, Slots, slot_of};
 use crate::{Member, Name, Token, View};
 
@@ -108,7 +109,7 @@ impl LockTable {
         }
         match known {
             Some(entry) if !self.cluster.is_member(entry.master) => {
-                if !question.claim {
+                if !question.claim && !cluster_fault("lookup-takes-lost-name") {
                     return None; // a look-up never moves a lost master's name (R7)
                 }
                 Some(self.give_name(name, question.asker))
@@ -116,7 +117,9 @@ impl LockTable {
             Some(entry) if question.refused == Some((entry.master, entry.term)) => None,
             Some(entry) => Some(entry),
             None if question.claim => Some(self.give_name(name, question.asker)),
-            None if self.cluster.directory.is_ready(slot) => {
+            None if self.cluster.directory.is_ready(slot)
+                || cluster_fault("free-names-from-unready-slots") =>
+            {
                 Some(self.give_name(name, question.asker))
             }
             None => None,
@@ -158,7 +161,8 @@ impl LockTable {
         self.saw_token(last);
         let key = (slot_of(name.as_bytes()), name.as_bytes().into());
         let entries = &mut self.cluster.directory.entries;
-        if entries.get(&key) == Some(&Entry { master: from, term }) {
+        let same = entries.get(&key) == Some(&Entry { master: from, term });
+        if same {
             entries.remove(&key);
         }
         self.say(cx, from, Tagged::RemoveAck { name: name.clone(), term });
@@ -236,7 +240,8 @@ impl LockTable {
         for slot in 0..SLOTS as u16 {
             let had = !first && old_members.get(old.owner(slot)) == Some(&me);
             let has = members.get(directory.slots.owner(slot)) == Some(&me);
-            if has && had && directory.is_ready(slot) {
+            let ready = directory.is_ready(slot) || cluster_fault("unready-slots-kept");
+            if has && had && ready {
                 continue;
             }
             directory.rebuilding.remove(&slot);

@@ -79,7 +79,7 @@ impl LockTable {
         let lock = &mut self.locks[index];
         lock.granted = Some(mode);
         lock.told = Mode::NL;
-        lock.since = cx.now;
+        lock.since = cx.now.into();
         self.report(cx, index, Status::Granted, Some(mode));
     }
 

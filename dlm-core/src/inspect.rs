@@ -221,9 +221,9 @@ fn lock(table: &LockTable, lock: &Lock) -> LockInfo {
         granted: lock.granted,
         requested: lock.requested.filter(|_| pending),
         told: (lock.told != Mode::NL)
-            .then(|| (lock.told, rare.map_or(lock.since, |rare| rare.told_at))),
-        since: lock.since,
-        value_seq: lock.value_seq,
+            .then(|| (lock.told, rare.map_or(lock.since.into(), |rare| rare.told_at))),
+        since: lock.since.into(),
+        value_seq: lock.value_seq(),
         token: lock.token,
     }
 }

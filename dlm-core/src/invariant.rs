@@ -4,7 +4,7 @@
 use crate::away::Kind;
 use crate::lock::{Chain, Owner, Queue};
 use crate::lockspace::LockTable;
-use crate::resource::{Resource, mode_set};
+use crate::resource::Resource;
 use crate::slab::NIL;
 use crate::{LockState, Mode};
 
@@ -12,10 +12,10 @@ impl LockTable {
     /// The cheap half, after every grant: the modes held on a resource exclude each other nowhere.
     #[inline]
     pub(crate) fn check_exclusion(&self, resource: u32) {
-        let held = &self.resources[resource].held;
-        let set = mode_set(held);
+        let held = &self.resources[resource];
+        let set = held.held_set();
         for mode in Mode::ALL {
-            let count = held[mode as usize];
+            let count = held.held(mode);
             let others = set & !(1 << mode as u8);
             let excluded = others & !mode.compatible_set() != 0;
             let doubled = count > 1 && !mode.compatible(mode);
@@ -75,7 +75,8 @@ impl LockTable {
                 }
             }
         }
-        assert_eq!(held, resource.held, "{name:?}: held modes are counted wrong");
+        let counted = Mode::ALL.map(|mode| resource.held(mode));
+        assert_eq!(held, counted, "{name:?}: held modes are counted wrong");
         if let Some(contention) = &resource.contention {
             assert_eq!(converting, contention.converting_modes, "{name:?}: converting modes");
             assert_eq!(waiting, contention.waiting_modes, "{name:?}: waiting modes");

@@ -2,6 +2,7 @@
 
 use crate::seeded::bug;
 use crate::slab::{NIL, Slab};
+use crate::time::Coarse;
 use crate::{ClientId, Instant, LockFlags, LockId, LockState, Mode, SbFlags, Token, Value};
 
 /// Bits of a lock id that are the place in the storage; the rest is the place's generation.
@@ -65,14 +66,12 @@ pub(crate) struct Lock {
     pub(crate) links: Links,
     /// Neighbours among its owner's locks, oldest first.
     pub(crate) siblings: Links,
-    /// Value-block sequence number seen last.
-    pub(crate) value_seq: u32,
     /// Process id of the owner, dead or alive.
     pub(crate) pid: u32,
     /// The owner's word for it.
     pub(crate) user: u64,
     /// When it entered its queue.
-    pub(crate) since: Instant,
+    pub(crate) since: Coarse,
     /// Number of its last grant.
     pub(crate) token: Token,
     /// What few locks have.
@@ -87,6 +86,8 @@ pub(crate) struct Rare {
     /// The bytes it last read from the resource, or wrote to it. With a conversion under way `value`
     /// holds what the caller wants to write, which nobody may take for the resource's.
     pub(crate) seen: Option<Value>,
+    /// Value-block sequence number seen last.
+    pub(crate) value_seq: u32,
     /// Transaction id.
     pub(crate) xid: u64,
     /// Time limit of the last call, in centiseconds (D12).
@@ -137,6 +138,18 @@ impl Lock {
     /// The caller's value block, if one was ever given.
     pub(crate) fn value(&self) -> Option<&Value> {
         self.rare.as_ref()?.value.as_ref()
+    }
+
+    /// Value-block sequence number seen last.
+    pub(crate) fn value_seq(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.value_seq)
+    }
+
+    /// Keeps a value-block sequence number, if there is anything to keep.
+    pub(crate) fn saw_value_seq(&mut self, seq: u32) {
+        if seq != self.value_seq() {
+            self.rare().value_seq = seq;
+        }
     }
 
     fn links(&mut self, chain: Chain) -> &mut Links {
@@ -228,5 +241,18 @@ impl Queue {
             (index != NIL).then(|| at = locks[index].next(chain))?;
             Some(index)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lock;
+    use crate::resource::Resource;
+
+    /// Held locks are what the daemon's memory consists of (performance.md G8).
+    #[test]
+    fn records_stay_small() {
+        assert!(size_of::<Lock>() <= 88, "a lock takes {} bytes", size_of::<Lock>());
+        assert!(size_of::<Resource>() <= 88, "a resource takes {} bytes", size_of::<Resource>());
     }
 }

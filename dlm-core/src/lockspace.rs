@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 use crate::lock::{self, Chain, LOCKS_FREE_MIN, Lock, Owner, Queue};
 use crate::name::Name;
 use crate::resource::Resource;
+use crate::seeded::cluster_fault;
 use crate::slab::Slab;
 use crate::table::{Table, hash_name};
 use crate::timer::{Timer, Timers};
@@ -77,7 +78,9 @@ impl LockTable {
 
     /// Numbers go on above this one.
     pub(crate) fn saw_token(&mut self, token: Token) {
-        self.last_token = self.last_token.max(token.0);
+        if !cluster_fault("tokens-start-again") {
+            self.last_token = self.last_token.max(token.0);
+        }
     }
 
     /// A number for a new mastership, above all others known here (recovery.md R18).
@@ -213,10 +216,9 @@ impl LockTable {
             flags: call.flags,
             links: lock::Links::default(),
             siblings: lock::Links::default(),
-            value_seq: 0,
             pid,
             user: call.user,
-            since: cx.now,
+            since: cx.now.into(),
             token: Token(0),
             rare: None,
         });

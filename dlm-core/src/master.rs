@@ -80,7 +80,7 @@ impl LockTable {
         self.move_value_at_unlock(index);
         self.leave_queue(index);
         if let Some(mode) = self.locks[index].granted {
-            self.resources[resource].held[mode as usize] -= 1;
+            self.resources[resource].release(mode);
         }
         self.end(cx, index, Status::Unlocked);
         self.pass(cx, resource);
@@ -92,7 +92,7 @@ impl LockTable {
         let resource = self.locks[index].resource;
         self.leave_queue(index);
         if let Some(mode) = self.locks[index].granted {
-            self.resources[resource].held[mode as usize] -= 1;
+            self.resources[resource].release(mode);
         }
         self.destroy_lock(cx, index);
         self.pass(cx, resource);
@@ -115,7 +115,7 @@ impl LockTable {
                 if !bug("cancel-keeps-requested") {
                     lock.requested = None;
                 }
-                lock.since = cx.now;
+                lock.since = cx.now.into();
                 self.resources[resource].join_granted(&mut self.locks, index);
                 self.complete(cx, index, status);
             }
@@ -159,14 +159,14 @@ impl LockTable {
             if !bug("grant-keeps-memory") {
                 lock.told = Mode::NL;
             }
-            lock.since = now;
+            lock.since = now.into();
             lock.token = token;
         };
         let table = &mut self.resources[resource];
         if let Some(from) = from {
-            table.held[from as usize] -= 1;
+            table.release(from);
         }
-        table.held[to as usize] += 1;
+        table.hold(to);
         if state == LockState::Granted && from == Some(to) && !bug("same-mode-to-head") {
             table.change_granted(&mut self.locks[index], apply);
         } else {
@@ -199,8 +199,8 @@ impl LockTable {
         let lock = &mut self.locks[index];
         let resource = &mut self.resources[lock.resource];
         let mode = lock.granted.expect("only a conversion is demoted");
-        resource.held[mode as usize] -= 1;
-        resource.held[Mode::NL as usize] += 1;
+        resource.release(mode);
+        resource.hold(Mode::NL);
         let apply = |lock: &mut Lock| {
             lock.granted = Some(Mode::NL);
             lock.sb_flags = lock.sb_flags | SbFlags::DEMOTED;
@@ -215,7 +215,7 @@ impl LockTable {
         cx.counters.waits += 1;
         let lock = &mut self.locks[index];
         let (resource, mode) = (lock.resource, requested(lock));
-        lock.since = cx.now;
+        lock.since = cx.now.into();
         self.resources[resource].leave_granted(&mut self.locks, index);
         self.resources[resource].join_converting(&mut self.locks, index);
         self.arm_limit(cx, index);

@@ -9,7 +9,7 @@ pub const LOCKSPACE_NAME_BYTES_MAX: usize = 64;
 
 /// Names up to this length lie inside the record instead of on the heap: most names are short, and a
 /// record per held lock is what the daemon's memory consists of.
-const INLINE_BYTES: usize = 22;
+const INLINE_BYTES: usize = 14;
 
 /// A resource name: 0 to 64 bytes of any value. Different bytes or lengths are different names.
 #[derive(Clone)]
@@ -17,8 +17,12 @@ pub struct Name(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    Inline { len: u8, bytes: [u8; INLINE_BYTES] },
-    Heap(Box<[u8]>),
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE_BYTES],
+    },
+    /// A thin pointer: a fat one would make every record larger.
+    Heap(Box<Box<[u8]>>),
 }
 
 impl Name {
@@ -28,7 +32,7 @@ impl Name {
             return None;
         }
         if bytes.len() > INLINE_BYTES {
-            return Some(Self(Repr::Heap(bytes.into())));
+            return Some(Self(Repr::Heap(Box::new(bytes.into()))));
         }
         let mut inline = [0; INLINE_BYTES];
         inline[..bytes.len()].copy_from_slice(bytes);

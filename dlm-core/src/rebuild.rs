@@ -69,7 +69,7 @@ impl LockTable {
             copy.granted = record.granted;
             copy.requested = record.requested;
             copy.flags = record.flags;
-            copy.value_seq = record.value_seq;
+            copy.saw_value_seq(record.value_seq);
             copy.told = record.told;
             if record.value.is_some() {
                 copy.rare().value = record.value;
@@ -207,7 +207,7 @@ impl LockTable {
         if lock.flags.has(LockFlags::IVVALBLK) {
             pending.invalidates = true;
         } else if let Some(value) = lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)) {
-            let seq = lock.value_seq.wrapping_add(1);
+            let seq = lock.value_seq().wrapping_add(1);
             if pending.write.is_none_or(|(_, old)| newer(seq, old)) {
                 pending.write = Some((*value, seq));
             }
@@ -277,11 +277,11 @@ impl LockTable {
                 if lock.requested.is_some() != queued || !lock.flags.has(LockFlags::VALBLK) {
                     continue;
                 }
-                let candidate = (value, lock.value_seq);
+                let candidate = (value, lock.value_seq());
                 if granted > Mode::CR && sure.is_none() {
                     sure = Some(candidate);
                 }
-                if best.is_none_or(|(_, seq)| !newer(seq, lock.value_seq)) {
+                if best.is_none_or(|(_, seq)| !newer(seq, lock.value_seq())) {
                     best = Some(candidate);
                 }
             }
@@ -332,7 +332,7 @@ impl LockTable {
         let (granted, requested) = (lock.granted, lock.requested);
         let table = &mut self.resources[resource];
         if let Some(granted) = granted {
-            table.held[granted as usize] += 1;
+            table.hold(granted);
         }
         match (granted, requested) {
             (Some(_), None) => table.join_granted(&mut self.locks, index),

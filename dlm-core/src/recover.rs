@@ -13,6 +13,7 @@ use crate::cluster::Job;
 use crate::lock::Chain;
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Flight, Record, Tagged, Traffic};
+use crate::seeded::cluster_fault;
 use crate::slab::NIL;
 use crate::slots::slot_of;
 use crate::{LockFlags, LockState, Member, Mode, Name, Output, Status, Token, View, ViewId};
@@ -83,6 +84,7 @@ impl LockTable {
                 .iter()
                 .any(|job| matches!(job, Job::Drop { peer } if usize::from(*peer) == index));
             let safe = self.cluster.safe.contains(&peer.member);
+            let safe = safe || cluster_fault("lost-locks-dropped-at-view");
             if lost && safe && !queued && !peer.locks.is_empty() {
                 self.cluster.jobs.push_back(Job::Drop { peer: index as u16 });
             }
@@ -287,7 +289,7 @@ impl LockTable {
             away.noted_cancel |= beside.cancel != 0;
         }
         match op.map(|op| op.kind) {
-            Some(OpKind::Request) => {
+            Some(OpKind::Request) if !cluster_fault("lost-requests-forgotten") => {
                 away.op = Some(Op { kind: OpKind::Request, seq: 0 });
                 away.moving = None;
                 if away.noted_unlock || away.noted_cancel {
@@ -395,7 +397,7 @@ impl LockTable {
             pid: lock.pid,
             value: lock.value().copied(),
             seen: lock.rare.as_ref().and_then(|rare| rare.seen),
-            value_seq: lock.value_seq,
+            value_seq: lock.value_seq(),
             told: lock.told,
             flight,
         }
@@ -415,7 +417,7 @@ impl LockTable {
 
     pub(crate) fn on_locks_done(&mut self, cx: &mut Context<'_>, from: Member) {
         let due = &mut self.cluster.locks_due;
-        if due.remove(&from) && due.is_empty() {
+        if due.remove(&from) && (due.is_empty() || cluster_fault("thaw-at-first-done")) {
             self.thaw(cx);
             self.check_ready(cx);
         }
@@ -500,7 +502,7 @@ impl LockTable {
                 lock.granted = Some(mode);
                 lock.requested = None;
                 lock.told = Mode::NL;
-                lock.since = cx.now;
+                lock.since = cx.now.into();
                 self.report(cx, index, Status::Granted, Some(mode));
                 self.run_noted(cx, index);
             }

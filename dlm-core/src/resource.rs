@@ -28,8 +28,10 @@ pub(crate) struct Resource {
     chain: Link,
     /// Granted locks, newest grant first (3.5).
     pub(crate) granted: Queue,
-    /// Granted modes of all locks, converting ones included.
-    pub(crate) held: [u32; 6],
+    /// Granted modes of all locks, converting ones included, while they are few of each.
+    held_few: [u8; 6],
+    /// The same once one of them is not few.
+    held_many: Option<Box<[u32; 6]>>,
     /// Granted locks that still carry the mode of a failed conversion (3.5).
     stale: u32,
     /// Times the value block was written.
@@ -75,7 +77,8 @@ impl Resource {
             hash,
             chain: Link::NONE,
             granted: Queue::default(),
-            held: [0; 6],
+            held_few: [0; 6],
+            held_many: None,
             stale: 0,
             value_seq: 0,
             value: None,
@@ -112,13 +115,65 @@ impl Resource {
         self.contention.as_ref().map_or(0, |c| mode_set(&c.converting_modes))
     }
 
+    /// How many locks hold a mode.
+    #[inline]
+    pub(crate) fn held(&self, mode: Mode) -> u32 {
+        match &self.held_many {
+            None => u32::from(self.held_few[mode as usize]),
+            Some(many) => many[mode as usize],
+        }
+    }
+
+    /// The modes held, as a bit set.
+    #[inline]
+    pub(crate) fn held_set(&self) -> u8 {
+        match &self.held_many {
+            None => {
+                let few = self.held_few.iter().enumerate();
+                few.fold(0, |set, (mode, count)| set | (u8::from(*count > 0) << mode))
+            }
+            Some(many) => mode_set(many),
+        }
+    }
+
+    fn holders(&self) -> u32 {
+        Mode::ALL.iter().map(|mode| self.held(*mode)).sum()
+    }
+
+    /// Counts a holder in.
+    pub(crate) fn hold(&mut self, mode: Mode) {
+        let index = mode as usize;
+        match (&mut self.held_many, self.held_few[index].checked_add(1)) {
+            (Some(many), _) => many[index] += 1,
+            (None, Some(count)) => self.held_few[index] = count,
+            (None, None) => {
+                let mut many = Box::new(self.held_few.map(u32::from));
+                many[index] += 1;
+                self.held_many = Some(many);
+            }
+        }
+    }
+
+    /// Counts a holder out.
+    pub(crate) fn release(&mut self, mode: Mode) {
+        let Some(many) = &mut self.held_many else {
+            self.held_few[mode as usize] -= 1;
+            return;
+        };
+        many[mode as usize] -= 1;
+        if many.iter().all(|count| *count < u32::from(u8::MAX) / 2) {
+            self.held_few = many.map(|count| count as u8);
+            self.held_many = None;
+        }
+    }
+
     /// Whether a granted mode of another lock than one holding `own` forbids `mode`: rules 2 and 3
     /// of 3.1, without a walk.
     #[inline]
     pub(crate) fn conflicts(&self, own: Option<Mode>, mode: Mode) -> bool {
-        let mut held = mode_set(&self.held);
+        let mut held = self.held_set();
         let own = own.filter(|_| !bug("own-mode-conflicts"));
-        if let Some(own) = own.filter(|own| self.held[*own as usize] == 1) {
+        if let Some(own) = own.filter(|own| self.held(*own) == 1) {
             held &= !(1 << own as u8);
         }
         held & !mode.compatible_set() != 0
@@ -142,7 +197,7 @@ impl Resource {
     /// Gives the contended part back when nothing queues. With many holders it is kept: making it
     /// again costs a walk over them.
     pub(crate) fn settle(&mut self) {
-        if !self.has_queue() && self.held.iter().sum::<u32>() <= HOLDERS_FEW {
+        if !self.has_queue() && self.holders() <= HOLDERS_FEW {
             self.contention = None;
         }
     }

@@ -19,3 +19,9 @@ pub(crate) fn bug(name: &str) -> bool {
     static ACTIVE: OnceLock<Option<String>> = OnceLock::new();
     ACTIVE.get_or_init(|| std::env::var("DLM_SEEDED_BUG").ok()).as_deref() == Some(name)
 }
+
+/// Whether this fault of the cluster rules is active; whole clusters under seeds must notice it.
+#[inline(always)]
+pub(crate) fn cluster_fault(name: &str) -> bool {
+    bug(name)
+}

@@ -19,6 +19,26 @@ impl Instant {
     }
 }
 
+/// A moment kept in few bits, for ages in listings: steps of 17 ms, wrapping after two years.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Coarse(u32);
+
+impl Coarse {
+    const STEP_BITS: u32 = 24;
+}
+
+impl From<Instant> for Coarse {
+    fn from(at: Instant) -> Self {
+        Self((at.0 >> Self::STEP_BITS) as u32)
+    }
+}
+
+impl From<Coarse> for Instant {
+    fn from(at: Coarse) -> Self {
+        Self(u64::from(at.0) << Coarse::STEP_BITS)
+    }
+}
+
 /// Why the core wants to be woken at a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {

@@ -255,7 +255,7 @@ impl LockTable {
             sb_flags: lock.sb_flags,
             value: lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)).copied(),
             seen: lock.rare.as_ref().is_some_and(|r| r.seen.is_some() && r.seen == r.value),
-            value_seq: lock.value_seq,
+            value_seq: lock.value_seq(),
             token: lock.token,
             place,
         };
@@ -317,7 +317,7 @@ impl LockTable {
                 let lock = &mut self.locks[index];
                 lock.requested = Some(mode);
                 lock.state = LockState::Converting;
-                lock.since = cx.now;
+                lock.since = cx.now.into();
                 self.run_noted(cx, index);
             }
             (_, Outcome::Granted) => {
@@ -366,7 +366,7 @@ impl LockTable {
         let lock = &mut self.locks[index];
         lock.state = LockState::Granted;
         lock.requested = None;
-        lock.since = cx.now;
+        lock.since = cx.now.into();
         let granted = lock.granted;
         self.report(cx, index, status, granted);
         self.run_noted(cx, index);
@@ -395,7 +395,7 @@ impl LockTable {
         lock.state = LockState::Granted;
         lock.requested = None;
         lock.told = Mode::NL;
-        lock.since = cx.now;
+        lock.since = cx.now.into();
         let granted = lock.granted;
         cx.counters.grants += 1;
         self.report(cx, index, Status::Granted, granted);
@@ -409,7 +409,7 @@ impl LockTable {
         let lock: &mut Lock = &mut self.locks[index];
         lock.granted = now.granted;
         lock.sb_flags = now.sb_flags;
-        lock.value_seq = now.value_seq;
+        lock.saw_value_seq(now.value_seq);
         lock.token = now.token;
         if now.value.is_some() && lock.value().is_some() {
             lock.rare().value = now.value;

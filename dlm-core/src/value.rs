@@ -22,7 +22,7 @@ impl LockTable {
                 }
                 lock.rare().value = Some(**stored);
                 lock.rare().seen = Some(**stored);
-                lock.value_seq = resource.value_seq;
+                lock.saw_value_seq(resource.value_seq);
                 if resource.invalid && !bug("reader-not-warned") {
                     lock.sb_flags = lock.sb_flags | SbFlags::VALNOTVALID;
                 }
@@ -63,7 +63,7 @@ impl LockTable {
             None => resource.value = Some(Box::new(value)),
         }
         resource.value_seq = resource.value_seq.wrapping_add(1);
-        lock.value_seq = resource.value_seq;
+        lock.saw_value_seq(resource.value_seq);
         if !bug("write-keeps-mark") {
             resource.invalid = false;
         }

@@ -1,4 +1,4 @@
-//! `dlm-sim --seeds N --nodes K [--first S] [--trace]`: runs seeds and reports the first that fails.
+//! `dlm-sim --seeds N --nodes K [--first S] [--trace] [--stop]`: runs seeds and reports the first that fails.
 
 use std::time::Instant;
 
@@ -7,6 +7,7 @@ fn main() {
     let mut nodes = 3;
     let mut first = 1;
     let mut trace = false;
+    let mut failures_max = 5;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|text| text.parse::<u64>().ok());
@@ -15,8 +16,11 @@ fn main() {
             "--nodes" => nodes = number().unwrap_or(nodes),
             "--first" => first = number().unwrap_or(first),
             "--trace" => trace = true,
+            "--stop" => failures_max = 1,
             _ => {
-                eprintln!("usage: dlm-sim [--seeds N] [--nodes K] [--first SEED] [--trace]");
+                eprintln!(
+                    "usage: dlm-sim [--seeds N] [--nodes K] [--first SEED] [--trace] [--stop]"
+                );
                 std::process::exit(2);
             }
         }
@@ -41,7 +45,7 @@ fn main() {
                 println!("seed {seed} of {nodes} nodes: panic");
             }
         }
-        if failed >= 5 {
+        if failed >= failures_max {
             break;
         }
     }
