@@ -234,19 +234,17 @@ static void hand_over(int fd, void *arg)
 	t_put(fd, 'd');
 }
 
-static void no_lost_wakeup(void)
+/* Starts clients and waits for their signs of life; the test fails when one is silent for long. */
+static void watch(int n, void (*fn)(int, void *), long rounds)
 {
-	dlm_lshandle_t ls = t_create();
-	long rounds = t_scaled(5000, 500000);
-	struct t_proc p[2];
-	int i, left = 2;
+	struct t_proc p[3];
+	int i, left = n;
 	char c;
 
-	inside = t_shared(sizeof *inside);
-	for (i = 0; i < 2; i++)
-		p[i] = t_spawn(hand_over, (void *)rounds);
-	while (left) {	/* t_get_byte fails the test when nothing comes for long */
-		for (i = 0; i < 2; i++) {
+	for (i = 0; i < n; i++)
+		p[i] = t_spawn(fn, (void *)rounds);
+	while (left) {
+		for (i = 0; i < n; i++) {
 			if (p[i].fd < 0 || (c = t_get_byte(p[i].fd)) == '.')
 				continue;
 			CHECK(c == 'd', "a client ended early");
@@ -254,6 +252,52 @@ static void no_lost_wakeup(void)
 			left--;
 		}
 	}
+}
+
+static void no_lost_wakeup(void)
+{
+	dlm_lshandle_t ls = t_create();
+
+	inside = t_shared(sizeof *inside);
+	watch(2, hand_over, t_scaled(5000, 500000));
+	t_release(ls);
+}
+
+/* The same by poll and dispatch, with two locks, each given back as soon as it is granted: so that
+ * completions come singly and in pairs. One that comes while a dispatch is about to return must not
+ * be overlooked. */
+static void at_once(struct t_lock *l)
+{
+	if (!l->asts)		/* counted after this returns */
+		t_unlock(l, 0);
+}
+
+static void hand_over_by_poll(int fd, void *arg)
+{
+	static struct t_lock l[2] = {{.on_ast = at_once}, {.on_ast = at_once}};
+	dlm_lshandle_t ls = t_open(t_space_name());
+	int rounds = (int)(long)arg, i;
+	struct pollfd p = {.fd = dlm_ls_get_fd(ls), .events = POLLIN};
+
+	for (i = 0; i < rounds; i++) {
+		t_lock(&l[0], ls, LKM_EXMODE, 0, "x");
+		t_lock(&l[1], ls, LKM_EXMODE, 0, "y");
+		while (l[0].asts < 2 || l[1].asts < 2) {
+			EQUAL(poll(&p, 1, T_GUARD_MS), 1, "poll: a completion is overlooked");
+			ACCEPTED(dlm_dispatch(p.fd));
+		}
+		if (i % 64 == 0)
+			t_put(fd, '.');
+	}
+	EQUAL(dlm_close_lockspace(ls), 0, "close");
+	t_put(fd, 'd');
+}
+
+static void no_lost_event(void)
+{
+	dlm_lshandle_t ls = t_create();
+
+	watch(3, hand_over_by_poll, t_scaled(5000, 300000));
 	t_release(ls);
 }
 
@@ -427,6 +471,7 @@ static const struct t_test tests[] = {
 	{"BL-076", "try-locks without pause and kill -9", try_locks, 300},
 	{"BL-084", "memory follows the locks, not the names ever used", memory_follows_locks, 900},
 	{"BL-087", "hand-overs by blocking calls", no_lost_wakeup, 900},
+	{"BL-087p", "hand-overs by poll and dispatch", no_lost_event, 900},
 	{"BL-089", "short-lived clients leave nothing", short_lives, 900},
 	{"BL-090", "unlock and _exit at once", unlock_then_exit, 900},
 	{"BL-115", "two requests for a new name in one moment", two_at_once, 300},

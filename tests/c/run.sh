@@ -203,41 +203,47 @@ chosen() {
     return 1
 }
 
-words=("$@")
-mkdir -p "$work/bin"
-: >"$work/lines"
-build_harness dlm && build_harness lt || cannot "the harness does not compile"
-todo=()
-for source in "$here"/*.c "$here"/*.cc; do
-    wanted=$(option "$source" libs)
-    [ -n "$wanted" ] && chosen "$(basename "$source")" || continue
-    for lib in ${wanted//,/ }; do todo+=("$source $lib"); done
-done
-for item in "${todo[@]}"; do bounded build $item; done
-wait
-for item in "${todo[@]}"; do
-    set -- $item
-    name=$(basename "${1%.*}").$2
-    if [ ! -x "$work/bin/$name" ]; then
-        echo "not ok - $name: does not compile" | tee -a "$work/lines"
-        head -n 20 "$work/bin/$name.log"
-        continue
-    fi
-    bounded job "$1" "$2" plain
-    [ -n "$(option "$1" valgrind)" ] && [ -z "${DLM_TEST_NO_VALGRIND:-}" ] || continue
-    if command -v valgrind >/dev/null; then
-        bounded job "$1" "$2" valgrind
-    else
-        echo "skip - $name.valgrind: valgrind is not installed" | tee -a "$work/lines"
-    fi
-done
-wait
+main() {
+    words=("$@")
+    mkdir -p "$work/bin"
+    : >"$work/lines"
+    build_harness dlm && build_harness lt || cannot "the harness does not compile"
+    todo=()
+    for source in "$here"/*.c "$here"/*.cc; do
+        wanted=$(option "$source" libs)
+        [ -n "$wanted" ] && chosen "$(basename "$source")" || continue
+        for lib in ${wanted//,/ }; do todo+=("$source $lib"); done
+    done
+    for item in "${todo[@]}"; do bounded build $item; done
+    wait
+    for item in "${todo[@]}"; do
+        set -- $item
+        name=$(basename "${1%.*}").$2
+        if [ ! -x "$work/bin/$name" ]; then
+            echo "not ok - $name: does not compile" | tee -a "$work/lines"
+            head -n 20 "$work/bin/$name.log"
+            continue
+        fi
+        bounded job "$1" "$2" plain
+        [ -n "$(option "$1" valgrind)" ] && [ -z "${DLM_TEST_NO_VALGRIND:-}" ] || continue
+        if command -v valgrind >/dev/null; then
+            bounded job "$1" "$2" valgrind
+        else
+            echo "skip - $name.valgrind: valgrind is not installed" | tee -a "$work/lines"
+        fi
+    done
+    wait
 
-passed=$(grep -ac '^ok - ' "$work/lines")
-failed=$(grep -ac '^not ok - ' "$work/lines")
-echo
-grep -a '^not ok - ' "$work/lines"
-echo "$(grep -ac '^skip - ' "$work/lines") skipped:"
-grep -a '^skip - ' "$work/lines" | sed 's/^skip - /    /'
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+    passed=$(grep -ac '^ok - ' "$work/lines")
+    failed=$(grep -ac '^not ok - ' "$work/lines")
+    echo
+    grep -a '^not ok - ' "$work/lines"
+    echo "$(grep -ac '^skip - ' "$work/lines") skipped:"
+    grep -a '^skip - ' "$work/lines" | sed 's/^skip - /    /'
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+}
+
+# Read as a whole before it runs, so that an editor's save does not disturb a run.
+main "$@"
+exit $?
