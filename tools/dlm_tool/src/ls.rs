@@ -7,7 +7,7 @@ use dlm_ipc::control::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, GOOD, NO, Outcome, Trouble};
+use crate::context::{Context, Daemon, GOOD, NO, Outcome, Trouble, misunderstood};
 use crate::name::{JsonName, escape};
 
 /// What to list.
@@ -22,7 +22,7 @@ pub(crate) struct Ls {
 
 /// Lists lockspaces.
 pub(crate) fn run(cx: &mut Context<'_>, ls: &Ls) -> Outcome {
-    let spaces = match lockspaces(cx) {
+    let spaces = match lockspaces(cx.daemon) {
         Ok(spaces) => spaces,
         Err(trouble) if ls.json => return cx.fail_truly(&trouble, true),
         Err(trouble @ Trouble::Silent(_)) => return cx.fail_silent(&trouble),
@@ -51,14 +51,13 @@ pub(crate) fn run(cx: &mut Context<'_>, ls: &Ls) -> Outcome {
     Ok(GOOD)
 }
 
-/// All lockspaces of the daemon.
-pub(crate) fn lockspaces(cx: &mut Context<'_>) -> Result<Vec<SpaceRecord>, Trouble> {
+/// All lockspaces of the daemon, however many answers that takes.
+pub(crate) fn lockspaces(daemon: &mut dyn Daemon) -> Result<Vec<SpaceRecord>, Trouble> {
     let (mut all, mut request) = (Vec::new(), ControlRequest::Lockspaces);
     loop {
-        let page = cx.ask(&request, |reply| match reply {
-            ControlReply::Lockspaces(spaces) => Some(spaces),
-            _ => None,
-        })?;
+        let ControlReply::Lockspaces(page) = daemon.ask(&request)? else {
+            return Err(misunderstood());
+        };
         let is_last = page.len() < SPACES_PER_ANSWER;
         all.extend(page);
         match all.last() {
@@ -332,6 +331,21 @@ mod tests {
         assert_eq!(flag_words(flags("running")), "");
         assert_eq!(flag_words(flags("leaving")), "leave");
         assert_eq!(flag_words(flags("frozen")), "kern_stop");
+    }
+
+    #[test]
+    fn many_lockspaces_come_in_several_answers() {
+        let page = |range: std::ops::Range<usize>| {
+            spaces(range.map(|n| space(format!("{n:04}").as_bytes(), 1, &[1])).collect())
+        };
+        for (pages, total) in [(vec![page(0..128), page(128..130)], 130), (vec![page(0..127)], 127)]
+        {
+            let mut script = Script::new(pages);
+            let ran = ls(&mut script, None, false, true);
+            assert_eq!(ran.json()["lockspaces"].as_array().map(Vec::len), Some(total));
+            let next = ControlRequest::LockspacesAfter { name: b"0127".to_vec() };
+            assert_eq!(script.asked.get(1), (total > 128).then_some(&next));
+        }
     }
 
     #[test]

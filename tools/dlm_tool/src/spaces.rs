@@ -11,12 +11,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dlm_client::{Error, Handle, LockFlags, Lockspace, LostReason, OpenArgs, Opening, Wanted};
-use dlm_ipc::control::{ControlReply, ControlRequest, SpaceRecord};
+use dlm_ipc::control::{ControlRequest, SpaceRecord};
 
 use crate::context::{Daemon, Trouble};
 use crate::daemon::{PATIENCE, Socket};
 use crate::exec::{Event, NotGranted, Patience, Request};
 use crate::join::{Spaces, refusal};
+use crate::ls::lockspaces;
 use crate::name::escape;
 
 /// How often a daemon is asked whether it is there while a call waits for it.
@@ -123,10 +124,8 @@ pub(crate) fn check_daemon(path: &Path) -> Result<(), Trouble> {
 }
 
 fn find_space(path: &Path, name: &[u8]) -> Option<SpaceRecord> {
-    match Socket::new(path.to_owned()).ask(&ControlRequest::Lockspaces) {
-        Ok(ControlReply::Lockspaces(all)) => all.into_iter().find(|space| space.name == name),
-        _ => None,
-    }
+    let all = lockspaces(&mut Socket::new(path.to_owned())).ok()?;
+    all.into_iter().find(|space| space.name == name)
 }
 
 fn trouble(path: &Path, call: &str, name: &[u8], error: Error) -> Trouble {

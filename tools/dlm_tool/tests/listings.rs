@@ -326,6 +326,17 @@ fn a_lockspace_name_of_any_bytes_is_listed_and_left() {
 }
 
 #[test]
+fn more_lockspaces_than_one_answer_holds_are_all_listed() {
+    let daemon = daemon();
+    let open: Vec<_> = (0..300).map(|n| open(&daemon, &format!("space-{n:03}"))).collect();
+    let ls = line(daemon.socket(), "ls").out;
+    assert_eq!(ls.matches("\nname          space-").count(), open.len());
+    assert_eq!(line(daemon.socket(), "ls space-299").code, 0);
+    let json = line(daemon.socket(), "ls --json").json();
+    assert_eq!(json["lockspaces"].as_array().map(Vec::len), Some(open.len()));
+}
+
+#[test]
 fn counters_count() {
     let daemon = daemon();
     let space = open(&daemon, "web");
