@@ -25,6 +25,7 @@ pub mod peers;
 pub mod secure;
 pub mod session;
 mod sys;
+mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wire;

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 
@@ -149,6 +150,72 @@ pub(crate) fn exit_now(code: c_int) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Begins a TCP connection from this address (any port) to that one. The socket does not block; it is
+/// writable once the connection is made or has failed. `mark` 0: none.
+pub(crate) fn connect_from(local: IpAddr, to: SocketAddr, mark: u32) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let one = 1;
+    // Many nodes may be dialled from one port.
+    set_option(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, one)?;
+    if mark != 0 {
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_MARK, mark as c_int)?;
+    }
+    with_address(SocketAddr::new(local, 0), |address, length| {
+        // SAFETY: `address` points to `length` bytes of a socket address.
+        check(unsafe { libc::bind(socket.as_raw_fd(), address, length) })
+    })?;
+    let begun = with_address(to, |address, length| {
+        // SAFETY: as above.
+        check(unsafe { libc::connect(socket.as_raw_fd(), address, length) })
+    });
+    match begun {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(TcpStream::from(socket)),
+    }
+}
+
+fn set_option(socket: &OwnedFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    let size = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the pointer is to `size` bytes that live for the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size)
+    };
+    check(result).map(drop)
+}
+
+/// Calls `use_it` with an address as the system writes it.
+fn with_address<T>(
+    address: SocketAddr,
+    use_it: impl FnOnce(*const libc::sockaddr, libc::socklen_t) -> T,
+) -> T {
+    match address {
+        SocketAddr::V4(v4) => {
+            let address = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            use_it((&raw const address).cast(), size_of::<libc::sockaddr_in>() as _)
+        }
+        SocketAddr::V6(v6) => {
+            let address = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            use_it((&raw const address).cast(), size_of::<libc::sockaddr_in6>() as _)
+        }
+    }
+}
+
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -168,6 +235,23 @@ mod tests {
         assert_eq!(group_of_name("root").expect("readable"), Some(0));
         assert_eq!(group_of_name("no-such-group-here").expect("readable"), None);
         assert!(group_of_name("a\0b").is_err());
+    }
+
+    #[test]
+    fn connections_come_from_the_address_they_should() {
+        for host in ["127.0.0.1", "::1"] {
+            let host: IpAddr = host.parse().expect("an address");
+            let Ok(listener) = std::net::TcpListener::bind((host, 0)) else {
+                println!("skipped: {host} does not exist here");
+                continue;
+            };
+            let local = if host.is_ipv4() { "127.0.0.5".parse().expect("one") } else { host };
+            let to = listener.local_addr().expect("bound");
+            let stream = connect_from(local, to, 0).expect("loopback can be dialled");
+            let (_, from) = listener.accept().expect("somebody dials");
+            assert_eq!(from.ip(), local);
+            drop(stream);
+        }
     }
 
     #[test]

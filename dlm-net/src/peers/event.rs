@@ -60,7 +60,7 @@ pub enum Event {
         /// When it was last heard, or when it was configured.
         since: Instant,
     },
-    /// Somebody was refused; the log says the same in words.
+    /// Somebody was refused, or refused us; the log says the same in words.
     Refused {
         /// The other end.
         address: SocketAddr,
@@ -172,9 +172,14 @@ pub enum Refusal {
     /// The two do not agree on what was said before.
     #[error("{0}")]
     Session(#[from] SessionError),
-    /// The other side refused this one, in its own words.
-    #[error("it refused: {0}")]
+    /// The other side refused this one, in its own words about us.
+    #[error("it refuses this node and says: {0}")]
     Told(String),
+    /// The other side excluded this life of this node: only a new one ([`Peers::renew`]) is welcome.
+    ///
+    /// [`Peers::renew`]: crate::peers::Peers::renew
+    #[error("it has excluded this life of this node")]
+    ExcludedHere,
     /// It said nothing useful in time.
     #[error("it did not introduce itself within {0} ms")]
     Slow(u64),

@@ -1,7 +1,10 @@
 //! What keeps strangers out: the opening of a connection, its encryption, and the cluster's key.
 
+mod channel;
 pub mod key;
+mod noise;
 
+pub use channel::{Channel, Setup};
 pub use key::{ClusterKey, KeyError};
 
 /// Encryption between nodes.
@@ -11,6 +14,24 @@ pub enum Crypto {
     Noise(ClusterKey),
     /// None: whoever reaches the port can take and break any lock. For closed networks and tests.
     None,
+}
+
+impl Crypto {
+    /// The word of the configuration.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Noise(_) => "noise",
+            Self::None => "none",
+        }
+    }
+
+    /// The number in the opening.
+    const fn number(&self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Noise(_) => 1,
+        }
+    }
 }
 
 /// Why a connection could not be opened, or cannot go on.
