@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Ending;
-use crate::job::Job;
+use crate::job::{Ended, Job};
 use crate::places::Places;
 use crate::products;
 use crate::scratch::Scratch;
@@ -27,16 +27,19 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
         .run()?;
     print!("{}", ended.output);
     let mut tally = Tally::default();
-    // A bar that was missed says that something else ran here, or that the product is slow; either
-    // is for a full run to tell. A figure that is missing is a failure.
-    let code = ended.status.and_then(|status| status.code());
-    let complete = !ended.output.contains("could not be measured");
-    let good = matches!(code, Some(0 | 1)) && complete && ended.leftovers.is_empty();
-    tally.count("dlm_bench local --quick", good);
-    if !good {
-        let trouble = ended.trouble().unwrap_or_else(|| "a figure is missing".into());
+    let ran = came_to_its_end(&ended);
+    tally.count("dlm_bench local --quick", ran);
+    if !ran {
+        let trouble = ended.trouble().unwrap_or_default();
         println!("not ok - dlm_bench local --quick: {trouble}");
     }
     tally.print();
     tally.verdict()
+}
+
+/// Exit code 1 with a count of missed figures is a full run too: on a busy machine figures are bad.
+fn came_to_its_end(ended: &Ended) -> bool {
+    let code = ended.status.and_then(|status| status.code());
+    let judged = ended.output.lines().any(|line| line.ends_with("figures miss their «must»"));
+    ended.leftovers.is_empty() && (code == Some(0) || (code == Some(1) && judged))
 }

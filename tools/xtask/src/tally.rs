@@ -117,6 +117,25 @@ impl Reader {
     }
 }
 
+/// What libtest's failing tests printed, the first lines of each.
+pub(crate) fn failing_output(text: &str, lines_each: usize) -> String {
+    let mut result = String::new();
+    let (mut bad, mut left) = (false, 0);
+    for line in text.lines() {
+        if line == "successes:" || line == "failures:" {
+            (bad, left) = (line == "failures:", 0);
+        } else if bad && header(line).is_some() {
+            left = lines_each;
+        }
+        if left > 0 {
+            result.push_str(line);
+            result.push('\n');
+            left -= 1;
+        }
+    }
+    result
+}
+
 /// The name in `---- name stdout ----`.
 fn header(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
@@ -210,6 +229,14 @@ test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out; fin
         assert_eq!(tally.skipped.len(), 3);
         assert!(tally.skipped.contains(&"b: needs root".to_string()));
         assert_eq!(tally.failures, ["c"]);
+    }
+
+    #[test]
+    fn only_failing_tests_are_shown() {
+        let text = failing_output(LIBTEST, 20);
+        assert_eq!(text.lines().next(), Some("---- c stdout ----"));
+        assert!(!text.contains("nothing of note"));
+        assert_eq!(failing_output(LIBTEST, 1).lines().count(), 1);
     }
 
     #[test]

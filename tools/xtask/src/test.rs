@@ -166,7 +166,7 @@ fn play(places: &Places, suite: &Suite) -> Result<Tally, Ending> {
         .run()?;
     let tally = judge(suite, &ended);
     if tally.failed > 0 {
-        println!("{}", excerpt(&ended));
+        println!("{}", excerpt(suite, &ended));
     }
     println!(
         "   {}: {} passed, {} failed, {} skipped in {} s",
@@ -208,21 +208,19 @@ fn judge(suite: &Suite, ended: &job::Ended) -> Tally {
     tally
 }
 
-/// What a reader needs first: libtest's own list of failures, else the end of the log.
-fn excerpt(ended: &Ended) -> String {
-    let bad: Vec<&str> = ended
-        .output
-        .lines()
-        .filter(|line| {
-            line.ends_with(" ... FAILED")
-                || line.starts_with("not ok")
-                || line.starts_with("error")
-                || line.contains("panicked at")
-        })
-        .map(short)
-        .take(TAIL)
-        .collect();
-    format!("{}\n   … end of the log:\n{}", bad.join("\n"), ended.tail(TAIL))
+/// What a reader needs first: which tests failed and what they printed; else the end of the log.
+fn excerpt(suite: &Suite, ended: &Ended) -> String {
+    let bad = |line: &&str| {
+        line.ends_with(" ... FAILED") || line.starts_with("not ok") || line.starts_with("error")
+    };
+    let mut lines: Vec<&str> = ended.output.lines().filter(bad).take(TAIL).collect();
+    let printed = match suite.count {
+        Count::Libtest => tally::failing_output(&ended.output, TAIL / 2),
+        Count::Closing | Count::Whole => String::new(),
+    };
+    let tail = ended.tail(TAIL);
+    lines.extend(if printed.is_empty() { tail.lines() } else { printed.lines() });
+    lines.iter().map(|line| short(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// A line as it fits a screen; the log has all of it.
