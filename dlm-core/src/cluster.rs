@@ -7,7 +7,7 @@ use crate::lock::Queue;
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Message, Tagged, Traffic};
 use crate::seeded::cluster_fault;
-use crate::{Member, Output, View, ViewId};
+use crate::{Due, Member, Output, View, ViewId};
 
 /// What a lockspace knows about its members.
 #[derive(Debug)]
@@ -119,6 +119,16 @@ impl Cluster {
     pub(crate) fn all_safe(&self) -> bool {
         let safe = |member| self.safe.contains(member) || cluster_fault("moves-before-safe");
         self.view.unsafe_members.iter().all(safe)
+    }
+
+    /// What recovery waits for.
+    pub(crate) fn due(&self) -> Due {
+        let feared = |member: &&Member| !self.safe.contains(*member);
+        Due {
+            safe: self.view.unsafe_members.iter().filter(feared).copied().collect(),
+            names: self.names_due.iter().copied().collect(),
+            locks: self.locks_due.iter().copied().collect(),
+        }
     }
 
     /// The record of a member with locks here, made if absent.

@@ -30,6 +30,12 @@ impl Member {
         Self { node, incarnation: start * JOINS_PER_LIFE }
     }
 
+    /// The life that this stay belongs to.
+    pub const fn life(self) -> Self {
+        let joins = self.incarnation % JOINS_PER_LIFE;
+        Self { node: self.node, incarnation: self.incarnation - joins }
+    }
+
     /// Whether this is a stay of that life.
     pub const fn is_of_life(self, life: Self) -> bool {
         let joins = self.incarnation.wrapping_sub(life.incarnation);

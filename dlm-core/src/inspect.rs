@@ -33,12 +33,32 @@ pub struct LockspaceInfo {
     pub view: Option<View>,
     /// Whether it is being removed and only waits for its last handles.
     pub leaving: bool,
+    /// Members of the installed view, or of earlier ones, that something is due from.
+    pub due: Due,
     /// Locks of any state.
     pub locks: u64,
     /// Names in memory.
     pub resources: u64,
     /// Locks whose owner is dead and that wait for adoption or purge.
     pub orphans: u64,
+}
+
+/// What the recovery of a lockspace waits for; all empty: it is over.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Due {
+    /// Excluded members not known to be harmless (B3).
+    pub safe: Vec<Member>,
+    /// Members that have yet to say which names they master in slots that moved here (R5).
+    pub names: Vec<Member>,
+    /// Members that have yet to say that their locks are moved (R13).
+    pub locks: Vec<Member>,
+}
+
+impl Due {
+    /// Whether nothing is due.
+    pub fn is_empty(&self) -> bool {
+        self.safe.is_empty() && self.names.is_empty() && self.locks.is_empty()
+    }
 }
 
 /// Where a lock stands.
@@ -140,6 +160,7 @@ pub(crate) fn lockspace(space: &Space) -> LockspaceInfo {
         handles: space.handles,
         view: space.view.clone(),
         leaving: matches!(space.stage, Stage::Leaving { .. }),
+        due: space.table.cluster.due(),
         locks: space.table.locks.len() as u64,
         resources: space.table.resources_used() as u64,
         orphans: space.table.orphan_count,

@@ -73,7 +73,7 @@ pub use event::{
 };
 pub use flags::{LockFlags, SbFlags, SpaceFlags};
 pub use id::{ClientId, JOINS_PER_LIFE, LockId, LockspaceId, Member, NodeId, Token, ViewId};
-pub use inspect::{DumpPage, LockInfo, LockState, LockspaceInfo, NodeCounters, ResourceInfo};
+pub use inspect::{Due, DumpPage, LockInfo, LockState, LockspaceInfo, NodeCounters, ResourceInfo};
 pub use message::Message;
 pub use mode::Mode;
 pub use name::{LOCKSPACE_NAME_BYTES_MAX, Name, RESOURCE_NAME_BYTES_MAX};

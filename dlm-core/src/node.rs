@@ -1,6 +1,7 @@
 //! The state machine's front: one dispatcher over inputs.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::clients::{Clients, Phase};
 use crate::lifecycle::Space;
@@ -107,6 +108,13 @@ impl Node {
     /// All lockspaces, by name.
     pub fn lockspaces(&self) -> Vec<LockspaceInfo> {
         self.by_name.values().filter_map(|id| self.lockspace(*id)).collect()
+    }
+
+    /// Up to `most` lockspaces whose name follows `name`, by name.
+    pub fn lockspaces_after(&self, name: &[u8], most: usize) -> Vec<LockspaceInfo> {
+        let after = (Bound::Excluded(name), Bound::Unbounded);
+        let ids = self.by_name.range::<[u8], _>(after).map(|(_, id)| *id);
+        ids.take(most).filter_map(|id| self.lockspace(id)).collect()
     }
 
     /// A part of a lockspace's table: resources from position `from` (0 at first, then

@@ -24,9 +24,9 @@ const PAGE_WEIGHT_MAX: usize = 96 * 1024;
 const REST: u64 = 1 << 63;
 
 /// An answer, or an errno with a sentence that says what to do.
-type Answer = Result<ControlReply, (Errno, String)>;
+pub(super) type Answer = Result<ControlReply, (Errno, String)>;
 
-fn refusal(errno: Errno, message: impl Into<String>) -> (Errno, String) {
+pub(super) fn refusal(errno: Errno, message: impl Into<String>) -> (Errno, String) {
     (errno, message.into())
 }
 
@@ -99,12 +99,20 @@ impl Reactor {
             ControlRequest::Counters => Ok(ControlReply::Counters(self.counter_values())),
             ControlRequest::FenceAck { node } => {
                 self.administrator(id, "fence_ack")?;
-                let sentence = format!(
-                    "node {node} needs no fencing: membership is {}, this node alone",
-                    self.membership.name()
-                );
+                let sentence = match self.membership.name() {
+                    "single" => {
+                        format!(
+                            "node {node} needs no fencing: membership is single, this node alone"
+                        )
+                    }
+                    name => format!("membership is {name}: say dlm_tool safe {node} instead"),
+                };
                 Err(refusal(Errno(libc::EOPNOTSUPP), sentence))
             }
+            ControlRequest::Stays { after } => self.stays(id, after),
+            ControlRequest::View { lockspace, view } => self.feed_view(id, lockspace, view),
+            ControlRequest::Safe { member } => self.feed_safe(id, *member),
+            ControlRequest::Exclude { life } => self.feed_exclude(id, *life),
         }
     }
 
@@ -115,7 +123,7 @@ impl Reactor {
         ControlReply::Lockspaces(records.collect())
     }
 
-    fn administrator(&self, id: ClientId, what: &str) -> Result<(), (Errno, String)> {
+    pub(super) fn administrator(&self, id: ClientId, what: &str) -> Result<(), (Errno, String)> {
         let peer = self.peers.get(id).ok_or_else(|| refusal(Errno::EBADF, "the caller is gone"))?;
         if self.policy.rights.may_control(&peer.who) {
             return Ok(());
@@ -146,7 +154,7 @@ impl Reactor {
         ))
     }
 
-    fn existing(&self, name: &[u8]) -> Result<LockspaceInfo, (Errno, String)> {
+    pub(super) fn existing(&self, name: &[u8]) -> Result<LockspaceInfo, (Errno, String)> {
         let found = self.node.find_lockspace(name).and_then(|id| self.node.lockspace(id));
         found.ok_or_else(|| {
             let sentence = format!("there is no lockspace {} on this node", name.escape_ascii());

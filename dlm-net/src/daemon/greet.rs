@@ -109,6 +109,7 @@ impl Reactor {
                 Ok(message) => self.on_client_message(id, message),
                 Err(bad) => self.on_bad_message(id, &bad),
             },
+            Stage::Lost(_) => self.on_message_of_lost(id, message),
             Stage::Opening(_) | Stage::Closing => self.on_bad_message(id, &"it has to wait first"),
             Stage::Control(_) => {}
         }
@@ -339,6 +340,7 @@ impl Reactor {
             // The client holds the bell too, so that closing it here would not end the watch.
             Stage::Handle(handle) => self.deregister(handle.side.submission_bell.as_raw_fd()),
             Stage::Control(_) => self.counters.controls -= 1,
+            Stage::Lost(lost) => self.lost_one_ended(lost.life),
             _ => {}
         }
         if std::mem::take(&mut self.queues.door_stuck) {
@@ -366,10 +368,13 @@ impl Reactor {
 
     pub(super) fn on_view(&mut self, lockspace: dlm_core::LockspaceId, view: &View) {
         let Some(info) = self.node.lockspace(lockspace) else { return };
+        let seconds = self.now / 1_000_000_000;
+        self.changes.on_view(lockspace, info.member, info.view.as_ref(), view, seconds);
         self.lookalike.joined(&info.name, view.members.iter().map(|member| member.node));
     }
 
-    pub(super) fn on_leave(&mut self, name: &[u8]) {
+    pub(super) fn on_leave(&mut self, lockspace: dlm_core::LockspaceId, name: &[u8]) {
+        self.changes.on_leave(lockspace);
         tracing::info!(lockspace = shown(name), "removed");
         self.lookalike.left(name);
         self.leftovers.remove(name);

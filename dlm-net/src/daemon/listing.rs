@@ -1,8 +1,8 @@
 //! What the core knows, in the words of control answers.
 
-use dlm_core::{LockInfo, LockState, LockspaceInfo, Mode, ResourceInfo, View};
+use dlm_core::{JOINS_PER_LIFE, LockInfo, LockState, LockspaceInfo, Member, Mode, ResourceInfo};
 use dlm_ipc::control::{
-    ChangeRecord, LockRecord, NodeRecord, ResourceRecord, SpaceRecord, StatusRecord, ValueRecord,
+    LockRecord, NodeRecord, ResourceRecord, SpaceRecord, StatusRecord, ValueRecord,
 };
 
 use super::config::table::Key;
@@ -19,10 +19,11 @@ const NOBODY: (&str, &str) = ("", "");
 
 impl Reactor {
     pub(super) fn space_record(&self, info: &LockspaceInfo) -> SpaceRecord {
-        let change = info.view.as_ref().map(|view| self.change(view)).unwrap_or_default();
+        let change = self.changes.of_space(info.id);
         let state = match (&info.view, info.leaving) {
             (None, _) => "joining",
             (_, true) => "leaving",
+            _ if !info.due.is_empty() => "recovering",
             _ => "running",
         };
         SpaceRecord {
@@ -46,28 +47,35 @@ impl Reactor {
         }
     }
 
-    /// The change that led to a view of this node alone: it joined.
-    fn change(&self, view: &View) -> ChangeRecord {
-        let members: Vec<u32> = view.members.iter().map(|member| member.node.0).collect();
-        ChangeRecord {
-            node: self.node.member().node.0,
-            joined: 1,
-            seq: 1,
-            members,
-            ..ChangeRecord::default()
-        }
-    }
-
     fn waits_for(&self, info: &LockspaceInfo) -> Vec<String> {
+        let mut told = Vec::new();
+        if info.view.is_none() {
+            told.push("membership to let this node in".to_owned());
+        }
+        let numbers = |members: &[Member]| {
+            members.iter().map(|member| member.node.0.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        for member in &info.due.safe {
+            let node = member.node.0;
+            told.push(format!(
+                "node {node} to be known as safe (fenced, or gone with its clients: dlm_tool safe \
+                 {node}); until then what it held or mastered is not given away"
+            ));
+        }
+        if !info.due.names.is_empty() {
+            told.push(format!("names mastered on nodes {}", numbers(&info.due.names)));
+        }
+        if !info.due.locks.is_empty() {
+            told.push(format!("locks of nodes {} to be moved", numbers(&info.due.locks)));
+        }
         if !info.leaving {
-            return Vec::new();
+            return told;
         }
         let mut users = self.handles_on(info);
-        let named = users.by_ref().take(USERS_MAX).map(|(peer, handle)| {
+        told.extend(users.by_ref().take(USERS_MAX).map(|(peer, handle)| {
             let (pid, program) = (peer.who.pid, &handle.program);
             format!("pid {pid} ({program}) to close its handle, as the lockspace is released")
-        });
-        let mut told: Vec<String> = named.collect();
+        }));
         match users.count() {
             0 => {}
             more => told.push(format!("{more} more handles")),
@@ -90,23 +98,16 @@ impl Reactor {
     pub(super) fn status_record(&self) -> StatusRecord {
         let own = self.node.member();
         let seconds = |nanos: u64| nanos / 1_000_000_000;
-        let node = NodeRecord {
-            node: own.node.0,
-            member: true,
-            address: "127.0.0.1".to_owned(),
-            state: "member".to_owned(),
-            added: seconds(self.started),
-            ..NodeRecord::default()
-        };
         let spaces = self.node.lockspaces();
         let waits = spaces.iter().flat_map(|info| {
             let name = info.name.escape_ascii().to_string();
             self.waits_for(info).into_iter().map(move |text| format!("{name}: {text}"))
         });
+        let waits = waits.chain(self.remains_in_words());
         StatusRecord {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node: own.node.0,
-            incarnation: own.incarnation,
+            incarnation: own.incarnation / JOINS_PER_LIFE,
             cluster: self.settings.text(Key::ClusterName).to_owned(),
             membership: self.membership.name().to_owned(),
             quorate: self.membership.quorate(),
@@ -114,10 +115,52 @@ impl Reactor {
             now: seconds(self.now),
             uptime: seconds(self.now - self.started),
             pid: std::process::id(),
-            nodes: vec![node],
+            nodes: self.node_records(),
             clients: self.counters.handles,
             waits_for: waits.take(WAITS_MAX).collect(),
         }
+    }
+
+    /// This node and all configured ones, by number.
+    fn node_records(&self) -> Vec<NodeRecord> {
+        let own = self.node.member();
+        let spaces = self.node.lockspaces();
+        let record = |node: u32, address: String, state: &str| {
+            let times = self.changes.of_node(node);
+            let views = spaces.iter().filter_map(|info| info.view.as_ref());
+            let member = views.flat_map(|view| &view.members).any(|member| member.node.0 == node);
+            let feared = spaces.iter().flat_map(|info| &info.due.safe).any(|m| m.node.0 == node);
+            let state = if feared { "lost, not known to be safe" } else { state };
+            NodeRecord {
+                node,
+                member: member || node == own.node.0,
+                address,
+                state: state.to_owned(),
+                added: times.added,
+                removed: times.removed,
+                failed: times.failed,
+                fenced: times.safe,
+            }
+        };
+        let Some(links) = &self.links else {
+            let mut alone = record(own.node.0, "127.0.0.1".to_owned(), "member");
+            alone.added = self.started / 1_000_000_000;
+            return vec![alone];
+        };
+        let address = links.local_address().ip().to_string();
+        let mut all = vec![record(own.node.0, address, "this node")];
+        all.extend(links.states().iter().map(|peer| {
+            let unreachable = self.unreachable.contains(&peer.node);
+            let state = match (peer.up, unreachable, peer.connections) {
+                (true, ..) => "connected",
+                (false, true, _) => "unreachable",
+                (false, false, 0) => "never heard of",
+                (false, false, _) => "not connected",
+            };
+            record(peer.node.0, peer.address.ip().to_string(), state)
+        }));
+        all.sort_by_key(|node| node.node);
+        all
     }
 
     pub(super) fn resource_record(&self, info: &ResourceInfo) -> ResourceRecord {

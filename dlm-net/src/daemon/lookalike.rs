@@ -35,12 +35,22 @@ impl Lookalike {
         tree
     }
 
-    /// A lockspace was joined by these nodes.
+    /// A lockspace is joined by these nodes, and by no others.
     pub fn joined(&mut self, lockspace: &[u8], nodes: impl Iterator<Item = NodeId>) {
-        for node in nodes {
-            let directory = self.space(lockspace).join("nodes").join(node.0.to_string());
+        let directory = self.space(lockspace).join("nodes");
+        let names: Vec<String> = nodes.map(|node| node.0.to_string()).collect();
+        let others = listed(&directory).unwrap_or_default();
+        let gone = others.iter().filter(|path| {
+            !names.iter().any(|name| path.file_name().is_some_and(|other| other == name.as_str()))
+        });
+        for node in gone {
+            let removed = remove_files(node, &["nodeid", "weight"]);
+            self.note(removed);
+        }
+        for node in names {
+            let directory = directory.join(&node);
             let made = fs::create_dir_all(&directory)
-                .and_then(|()| write(&directory, "nodeid", &node.0.to_string()))
+                .and_then(|()| write(&directory, "nodeid", &node))
                 .and_then(|()| write(&directory, "weight", "1"));
             self.note(made);
         }

@@ -1,11 +1,14 @@
 //! The daemon: start, loop, requests of operators, and its files.
 
+mod changes;
 pub mod config;
 mod control;
 mod counters;
+mod external;
 mod greet;
 mod kernel;
 mod leftover;
+mod links;
 mod listing;
 pub mod log;
 pub mod lookalike;

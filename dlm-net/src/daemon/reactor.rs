@@ -8,19 +8,21 @@
 //! Sleeping obeys the bell rule (ipc.md section 2) for every client that was active since the last sleep;
 //! the others are armed already, so idle clients cost nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use dlm_core::{ClientId, Input, Instant, Node, Outbox};
+use dlm_core::{ClientId, Input, Instant, Node, NodeId, Outbox};
 use dlm_ipc::control::CONTROL_BYTES_MAX;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
+use super::changes::Changes;
 use super::config::Settings;
 use super::counters::Counters;
 use super::leftover::Leftovers;
+use super::links;
 use super::log::Log;
 use super::lookalike::Lookalike;
 use super::signal::Signals;
@@ -30,6 +32,7 @@ use crate::ipc::listen::Door;
 use crate::ipc::peer::Peer;
 use crate::ipc::table::Table;
 use crate::membership::Membership;
+use crate::peers::Peers;
 use crate::sys;
 
 /// Events taken from the poller at once.
@@ -99,6 +102,14 @@ pub(crate) struct Reactor {
     pub(super) lookalike: Lookalike,
     pub(super) leftovers: Leftovers,
     pub(super) stop: Stop,
+    /// Other daemons, where there are any.
+    pub(super) links: Option<Peers>,
+    /// What views changed.
+    pub(super) changes: Changes,
+    /// Nodes that cannot be talked to for too long.
+    pub(super) unreachable: BTreeSet<NodeId>,
+    /// Lost lives of this node, and how many clients have not closed their handles yet.
+    pub(super) remains: BTreeMap<u64, u32>,
     /// The clock's value of this turn, nanoseconds.
     pub(super) now: u64,
     /// The clock's value at the start, nanoseconds.
@@ -115,6 +126,8 @@ pub(crate) struct Parts {
     pub(crate) signals: Signals,
     /// Who takes part.
     pub(crate) membership: Box<dyn Membership>,
+    /// Other daemons.
+    pub(crate) others: Option<links::Others>,
     /// The configuration.
     pub(crate) settings: Settings,
     /// The log.
@@ -152,6 +165,10 @@ impl Reactor {
             lookalike: parts.lookalike,
             leftovers: parts.leftovers,
             stop: Stop::default(),
+            links: None,
+            changes: Changes::default(),
+            unreachable: BTreeSet::new(),
+            remains: BTreeMap::new(),
             now,
             started: now,
             buffer: vec![0; CONTROL_BYTES_MAX],
@@ -161,6 +178,9 @@ impl Reactor {
         reactor.register(reactor.signals.raw(), SIGNALS)?;
         if parts.until_stdin_closes {
             reactor.register(0, STDIN)?;
+        }
+        if let Some(others) = parts.others {
+            reactor.links = Some(links::open(others, reactor.poll.registry(), now)?);
         }
         Ok(reactor)
     }
@@ -186,6 +206,7 @@ impl Reactor {
         }
         self.now = sys::boot_nanos();
         self.take_events();
+        self.serve_links();
         self.tick();
         self.serve_door();
         self.serve_sockets();
@@ -194,6 +215,7 @@ impl Reactor {
         self.expire_greetings();
         self.end_doomed();
         self.flush();
+        self.flush_links();
         self.arm();
         self.counters.turn(sys::boot_nanos() - self.now);
         Ok(())
@@ -210,7 +232,8 @@ impl Reactor {
         }
         let core = self.node.deadline().map(|(at, _)| at.0);
         let greeting = q.greetings.front().map(|(at, _)| *at);
-        let next = [core, greeting].into_iter().flatten().min()?;
+        let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
+        let next = [core, greeting, links].into_iter().flatten().min()?;
         let now = sys::boot_nanos();
         Some(Duration::from_nanos(next.saturating_sub(now)))
     }
@@ -226,7 +249,10 @@ impl Reactor {
                         self.stop.end("standard input is closed");
                     }
                 }
-                token => self.take_client_event(token),
+                token => match &mut self.links {
+                    Some(links) if links.owns(token) => links.on_event(event),
+                    _ => self.take_client_event(token),
+                },
             }
         }
         self.events = events;

@@ -173,20 +173,23 @@ impl Reactor {
             Output::Blocking { client, blocking } => {
                 self.with_handle(client, |handle| handle.blocking(&blocking));
             }
-            Output::Join { lockspace, name, .. } => {
-                self.membership.join(lockspace, &name);
+            Output::Join { lockspace, name, member, .. } => {
+                self.membership.join(lockspace, &name, member);
                 self.queues.news = true;
                 self.on_join(&name);
             }
             Output::NeedView { lockspace } => {
-                self.membership.renew(lockspace);
+                let Some(info) = self.node.lockspace(lockspace) else { return };
+                self.membership.renew(lockspace, info.member);
                 self.queues.news = true;
             }
-            // `single` has no other members, and nobody to tell that a view is installed.
-            Output::Acknowledge { .. } | Output::Send { .. } | Output::Lost { .. } => {}
+            Output::Send { to, message } => self.send_to_member(to, &message),
+            // Whoever wants to know asks for the installed view.
+            Output::Acknowledge { .. } => {}
+            Output::Lost { client, reason } => self.lose(client, reason),
             Output::Leave { lockspace, name } => {
                 self.membership.leave(lockspace, &name);
-                self.on_leave(&name);
+                self.on_leave(lockspace, &name);
             }
         }
     }

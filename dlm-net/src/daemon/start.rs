@@ -8,13 +8,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dlm_core::NodeId;
+use dlm_core::{Member, NodeId};
 
 use super::config::args::{self, Action, Arguments};
 use super::config::places::{Places, Surroundings, resolve};
 use super::config::table::{Effect, Key, list};
 use super::config::{Settings, Source};
 use super::leftover::Leftovers;
+use super::links::Others;
 use super::log::Log;
 use super::lookalike::Lookalike;
 use super::reactor::{Parts, Reactor};
@@ -22,7 +23,8 @@ use super::signal::Signals;
 use super::state::State;
 use super::{kernel, notify, stop};
 use crate::ipc::listen::Door;
-use crate::membership::Single;
+use crate::membership::{External, Single};
+use crate::secure::Crypto;
 use crate::sys;
 
 /// Why the daemon does not run.
@@ -97,6 +99,8 @@ fn check_config(arguments: &Arguments) -> Result<(), StartError> {
     let settings = load(arguments)?;
     let places = resolve(&settings, &Surroundings::of_process());
     let places = places.map_err(StartError::CannotRunHere)?;
+    let own = Member::of_start(NodeId(settings.small(Key::NodeId)), 0);
+    Others::configured(&settings, own).map_err(StartError::Config)?;
     let file = settings.file_path().map_or("no file: defaults".into(), Path::to_string_lossy);
     print(&format!("{file}: good; the socket is {}\n", places.socket.display()))
 }
@@ -161,6 +165,14 @@ fn prepare(
     let (leftovers, left) = Leftovers::begin(&places.run_dir);
     let node = NodeId(settings.small(Key::NodeId));
     let state = State::begin(&places.state_dir, wall_seconds());
+    let own = Member::of_start(node, state.incarnation());
+    let others = Others::configured(&settings, own).map_err(StartError::Config)?;
+    if others.as_ref().is_some_and(|others| matches!(others.config.crypto, Crypto::None)) {
+        tracing::warn!(
+            "crypto=none: whoever reaches this node's port can take and break any lock; use it on \
+             closed networks only"
+        );
+    }
     tracing::info!(
         "dlmd {} node {} incarnation {} serves at {}",
         env!("CARGO_PKG_VERSION"),
@@ -184,7 +196,11 @@ fn prepare(
     let parts = Parts {
         door,
         signals,
-        membership: Box::new(Single::new(node, state)),
+        membership: match others {
+            None => Box::new(Single::new(node, state)),
+            Some(_) => Box::new(External::new(node, state)),
+        },
+        others,
         settings,
         log: log.clone(),
         lookalike,

@@ -66,6 +66,13 @@ impl State {
         self.incarnation
     }
 
+    /// Begins another incarnation within this start.
+    pub fn next_incarnation(&mut self) -> u64 {
+        self.incarnation += 1;
+        self.reserve();
+        self.incarnation
+    }
+
     /// A view number that was never used before.
     pub fn next_view(&mut self) -> ViewId {
         if self.view == self.reserved {

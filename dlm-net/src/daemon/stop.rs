@@ -150,6 +150,9 @@ impl Reactor {
                 let _ = peer.connection.send(&lost);
             }
         }
+        if let Some(links) = &mut self.links {
+            links.goodbye();
+        }
         self.lookalike.remove();
         self.leftovers.end();
         tracing::info!("ended");

@@ -33,8 +33,18 @@ pub enum Stage {
     Handle(Box<Handle>),
     /// The core was asked to end the handle; the answer is due.
     Closing,
+    /// Its lockspace is lost; the client has not closed its handle yet, so it may not know.
+    Lost(Box<Lost>),
     /// A control conversation.
     Control(Box<Control>),
+}
+
+/// A handle whose lockspace is lost.
+pub struct Lost {
+    /// What the client still looks at.
+    pub handle: Handle,
+    /// The life of this node that was lost.
+    pub life: u64,
 }
 
 /// A handle in the making.

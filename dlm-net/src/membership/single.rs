@@ -21,7 +21,7 @@ pub struct Single {
 impl Single {
     /// A backend for this node; `state` gives its incarnation and view numbers.
     pub fn new(node: NodeId, state: State) -> Self {
-        let own = Member { node, incarnation: state.incarnation() };
+        let own = Member::of_start(node, state.incarnation());
         Self { own, state, news: VecDeque::new() }
     }
 }
@@ -39,13 +39,13 @@ impl Membership for Single {
         true
     }
 
-    fn join(&mut self, lockspace: LockspaceId, _name: &[u8]) {
-        self.renew(lockspace);
+    fn join(&mut self, lockspace: LockspaceId, _name: &[u8], member: Member) {
+        self.renew(lockspace, member);
     }
 
-    fn renew(&mut self, lockspace: LockspaceId) {
+    fn renew(&mut self, lockspace: LockspaceId, member: Member) {
         let id = self.state.next_view();
-        let view = View { id, members: vec![self.own], unsafe_members: Vec::new() };
+        let view = View { id, members: vec![member], unsafe_members: Vec::new() };
         self.news.push_back(News::View(lockspace, view));
     }
 
@@ -65,12 +65,12 @@ mod tests {
     fn every_lockspace_gets_its_own_larger_view_of_this_node_alone() {
         let dir = TempDir::new("single");
         let mut single = Single::new(NodeId(4), State::begin(dir.path(), 100));
-        let own = Member { node: NodeId(4), incarnation: 101 };
+        let own = Member::of_start(NodeId(4), 101);
         assert_eq!((single.own(), single.name(), single.quorate()), (own, "single", true));
         assert_eq!(single.next(), None);
-        single.join(LockspaceId(0), b"a");
+        single.join(LockspaceId(0), b"a", own);
         single.leave(LockspaceId(0), b"a");
-        single.renew(LockspaceId(0));
+        single.renew(LockspaceId(0), own);
         let mut last = dlm_core::ViewId(0);
         for _ in 0..2 {
             let Some(News::View(LockspaceId(0), view)) = single.next() else { panic!("a view") };

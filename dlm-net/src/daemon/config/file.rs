@@ -5,6 +5,8 @@
 //! in a cluster; a daemon of one node checks and keeps them without using them, so that a mistake is
 //! found by `--check-config` on the machine where the file is written.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::table::Key;
 use super::value::{decimal, nearest};
 
@@ -43,6 +45,8 @@ pub struct File {
     pub lockspaces: Vec<Lockspace>,
     /// Nodes with socket marks.
     pub node_marks: Vec<(u32, u32)>,
+    /// Nodes with addresses, and ports other than the key `port`.
+    pub nodes: Vec<(u32, IpAddr, Option<u16>)>,
 }
 
 /// A program and its arguments.
@@ -122,7 +126,7 @@ fn parse_line(line: &str, file: &mut File, section: &mut Section) -> Result<(), 
         "unfence_all" => unfence_all(&words, file, *section),
         "lockspace" => lockspace(&words, file, section),
         "master" => master(&words, file, *section),
-        "node" => node_mark(&words, file),
+        "node" => node(&words, file),
         _ => setting(line, file),
     }
 }
@@ -259,18 +263,43 @@ fn master(words: &[&str], file: &mut File, section: Section) -> Result<(), Strin
     Ok(())
 }
 
-fn node_mark(words: &[&str], file: &mut File) -> Result<(), String> {
-    let usage = || format!("node takes id=<1 to {MARK_NODE_MAX}> and mark=<number>");
-    let [id, mark] = words else {
+/// `node id=<n> mark=<n>` of the original, and `node id=<n> addr=<ip>[:port]`, also on one line.
+fn node(words: &[&str], file: &mut File) -> Result<(), String> {
+    let usage = || {
+        format!(
+            "node takes id=<1 to {MARK_NODE_MAX}> and mark=<number>, addr=<ip>[:port] or both; an IPv6 \
+             address with a port stands in brackets"
+        )
+    };
+    let [id, rest @ ..] = words else {
         return Err(usage());
     };
     let id = small(id.strip_prefix("id="), MARK_NODE_MAX).filter(|id| *id > 0);
-    let mark = small(mark.strip_prefix("mark="), u64::from(u32::MAX));
-    let (Some(id), Some(mark)) = (id, mark) else {
-        return Err(usage());
-    };
-    file.node_marks.push((id, mark));
+    let id = id.filter(|_| !rest.is_empty()).ok_or_else(usage)?;
+    for word in rest {
+        let address = word.strip_prefix("addr=").and_then(address);
+        let mark = small(word.strip_prefix("mark="), u64::from(u32::MAX));
+        match (address, mark) {
+            (_, Some(mark)) => file.node_marks.push((id, mark)),
+            (Some((ip, port)), _) => {
+                if file.nodes.iter().any(|(other, ..)| *other == id) {
+                    return Err(format!("node {id} has two addresses; keep one"));
+                }
+                file.nodes.push((id, ip, port));
+            }
+            _ => return Err(usage()),
+        }
+    }
     Ok(())
+}
+
+/// `<ip>`, `<ip>:<port>` or `[<ip>]:<port>`.
+fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some((ip, None));
+    }
+    let both: SocketAddr = text.parse().ok()?;
+    (both.port() > 0).then(|| (both.ip(), Some(both.port())))
 }
 
 fn agent(program: &str, arguments: &[&str]) -> Result<Agent, String> {
@@ -358,6 +387,11 @@ mod tests {
         assert_eq!(file.lockspaces[0].masters, [(1, 1), (2, 5)]);
         assert!(file.lockspaces[0].nodir);
         assert_eq!(file.node_marks, [(7, 9)]);
+        let text = "node id=1 addr=10.0.0.1\nnode id=2 addr=[fe80::1]:99 mark=3\n";
+        let file = parse(text).expect("good");
+        let (one, two) = ("10.0.0.1".parse().expect("ip"), "fe80::1".parse().expect("ip"));
+        assert_eq!(file.nodes, [(1, one, None), (2, two, Some(99))]);
+        assert_eq!(file.node_marks, [(2, 3)]);
         let all = parse("fence_all dlm_stonith\nunfence_all\n").expect("good file");
         assert_eq!(all.fence_all.map(|agent| agent.program).as_deref(), Some("dlm_stonith"));
         assert!(all.unfence_all);
@@ -385,6 +419,8 @@ mod tests {
             ("lockspace a\nmaster a node=1 weight=1 x=1", "nothing after"),
             ("node id=128 mark=1", "node takes id=<1 to 127>"),
             ("node id=1", "node takes id=<1 to 127>"),
+            ("node id=1 addr=x", "node takes id=<1 to 127>"),
+            ("node id=1 addr=1.2.3.4 addr=1.2.3.5", "node 1 has two addresses; keep one"),
         ];
         for (text, want) in cases {
             let mistakes = parse(text).expect_err(text);

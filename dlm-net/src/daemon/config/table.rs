@@ -111,8 +111,10 @@ keys! {
     EnableHelper "enable_helper" None, FLAG, "1", start Nothing,
         "The original's helper for dlm_tool run.";
 
-    Membership "membership" None, Kind::Choice { words: &["single"], numbered: false },
-        "single", start Acts, "Who decides which nodes take part: single = this machine alone.";
+    Membership "membership" None, Kind::Choice { words: &["single", "external"], numbered: false },
+        "single", start Acts,
+        "Who decides which nodes take part: single = this machine alone; external = views fed over \
+         the control socket to the nodes of the file's node lines.";
     ClusterName "cluster_name" None, Kind::Name { bytes_max: 64 }, "dlm", start Acts,
         "Name of the cluster, shown to programs that ask for it.";
     NodeId "nodeid" None, Kind::Number { min: 1, max: 0x7fff_ffff }, "1", start Acts,

@@ -99,6 +99,13 @@ fn requests_have_these_bytes() {
     golden(&R::Shutdown { force: true }, "0901");
     golden(&R::Counters, "0a");
     golden(&R::FenceAck { node: 2 }, "0b02");
+    golden(&R::LockspacesAfter { name: name() }, "0c02616c");
+    golden(&R::Stays { after: vec![] }, "0d00");
+    let member = MemberRecord { node: 2, incarnation: 1 << 24 };
+    let view = ViewRecord { id: 9, members: vec![member], unsafe_members: vec![] };
+    golden(&R::View { lockspace: name(), view }, "0e02616c090102fc0000000100");
+    golden(&R::Safe { member }, "0f02fc00000001");
+    golden(&R::Exclude { life: 1 << 24 }, "10fc00000001");
 }
 
 #[test]
@@ -134,6 +141,23 @@ fn replies_have_these_bytes() {
     golden(&R::Counters(vec![("a".into(), 251)]), "07010161fbfb00");
     golden(&R::Done, "08");
     golden(&R::Refused { errno: 2, message: "no".into() }, "0904026e6f");
+    let m = |node, incarnation| MemberRecord { node, incarnation };
+    let view = ViewRecord {
+        id: 300,
+        members: vec![m(1, 7), m(2, 1 << 24)],
+        unsafe_members: vec![m(3, 1)],
+    };
+    let stay = StayRecord { lockspace: b"a".to_vec(), incarnation: 7, view, wants_view: true };
+    let stays = StaysRecord {
+        node: 1,
+        life: 5,
+        first_life: 4,
+        remains: vec![4],
+        unreachable: vec![3],
+        stays: vec![stay],
+        more: false,
+    };
+    golden(&R::Stays(stays), "0a0105040104010301016107fb2c0102010702fc000000010103010100");
 }
 
 #[test]
