@@ -36,6 +36,8 @@ pub(crate) mod line {
     pub(crate) const STAMP: usize = 2;
     /// Who had the lock last, plus one.
     pub(crate) const OWNER: usize = 3;
+    /// Not 0: a worker failed, and said why.
+    pub(crate) const FAILED: usize = 4;
     /// First of [`super::RESULTS_MAX`] numbers that a worker hands back.
     pub(crate) const RESULT: usize = 8;
     /// First of [`super::WORKERS_MAX`] counters of events, one per worker.
@@ -105,9 +107,14 @@ impl Board {
         self.lines.word(line::PHASE).load(Relaxed) == 2
     }
 
+    /// Says that this worker failed, so that nobody waits for it.
+    pub(crate) fn fail(&self) {
+        self.lines.word(line::FAILED).store(1, Release);
+    }
+
     /// Sleeps until `count` workers are ready.
     pub(crate) fn await_ready(&self, count: u32) -> io::Result<()> {
-        await_word(
+        self.await_word(
             || self.lines.word(line::READY).load(Acquire),
             count,
             |seen| {
@@ -144,7 +151,7 @@ impl Board {
     /// Sleeps until the event was stamped, and returns its time.
     pub(crate) fn await_stamp(&self) -> io::Result<u64> {
         let stamp = || self.lines.long(line::STAMP).load(Acquire);
-        await_word(
+        self.await_word(
             || u32::from(stamp() != 0),
             1,
             |_| {
@@ -193,23 +200,31 @@ impl Board {
             self.count(worker, 1);
         }
     }
-}
 
-/// Sleeps by `sleep` until `word` is at least `wanted`.
-fn await_word(word: impl Fn() -> u32, wanted: u32, sleep: impl Fn(u32)) -> io::Result<()> {
-    let start = Instant::now();
-    loop {
-        let seen = word();
-        if seen >= wanted {
-            return Ok(());
+    /// Sleeps by `sleep` until `word` is at least `wanted`.
+    fn await_word(
+        &self,
+        word: impl Fn() -> u32,
+        wanted: u32,
+        sleep: impl Fn(u32),
+    ) -> io::Result<()> {
+        let start = Instant::now();
+        loop {
+            let seen = word();
+            if seen >= wanted {
+                return Ok(());
+            }
+            if self.lines.word(line::FAILED).load(Acquire) != 0 {
+                return Err(io::Error::other("a worker process failed; its message is above"));
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!(
+                    "a worker process did not answer within {} s",
+                    PATIENCE.as_secs()
+                )));
+            }
+            sleep(seen);
         }
-        if start.elapsed() > PATIENCE {
-            return Err(io::Error::other(format!(
-                "a worker process did not answer within {} s; see its message above",
-                PATIENCE.as_secs()
-            )));
-        }
-        sleep(seen);
     }
 }
 

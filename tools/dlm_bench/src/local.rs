@@ -8,6 +8,7 @@ use crate::goals::{Context, GROUPS, Group};
 use crate::measure::Plan;
 use crate::progress::progress;
 use crate::report::{Figure, Verdict};
+use crate::sys;
 use crate::units::{Bench, Unit, Units};
 
 /// How a run ended.
@@ -24,7 +25,10 @@ pub(crate) fn run(options: &Local) -> io::Result<Outcome> {
     if cfg!(debug_assertions) {
         progress(format_args!("this is a debug build: its figures say nothing about the product"));
     }
-    let bench = Bench { plan: Plan { quick: options.quick }, core: 0, other: other_core() };
+    let cores = sys::allowed_cores()?;
+    let core = *cores.first().ok_or_else(|| io::Error::other("no core may be used"))?;
+    let other = cores.get(1).copied();
+    let bench = Bench { plan: Plan { quick: options.quick }, core, other };
     if bench.other.is_none() {
         progress(format_args!("one core only: what two cores give is skipped"));
     }
@@ -88,12 +92,6 @@ impl Printer {
         let text = if self.json { figure.json() } else { figure.text() };
         writeln!(io::stdout(), "{text}")
     }
-}
-
-/// A second core, if this machine has one.
-fn other_core() -> Option<usize> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (cores > 1).then_some(1)
 }
 
 /// The daemon: as told, beside this program, or in PATH.

@@ -52,8 +52,12 @@ fn main() -> ExitCode {
 /// The life of a worker process.
 fn worker(job: &str) -> io::Result<()> {
     let board = crew::Board::inherited()?;
-    match serde_json::from_str(job)? {
+    let done = match serde_json::from_str(job)? {
         job::Job::Unit(job) => units::work(&job, &board),
         job::Job::Lock(job) => work::work(&job, &board),
+    };
+    if done.is_err() {
+        board.fail();
     }
+    done
 }

@@ -47,6 +47,17 @@ pub(crate) fn bind(core: Option<usize>) -> io::Result<()> {
     }
 }
 
+/// The cores this process may run on, in order.
+pub(crate) fn allowed_cores() -> io::Result<Vec<usize>> {
+    // SAFETY: an all-zero cpu_set_t is the empty set; the call fills the set whose size is given, and
+    // CPU_ISSET stays within it for these indexes.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        checked(libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set))?;
+        Ok((0..libc::CPU_SETSIZE as usize).filter(|core| libc::CPU_ISSET(*core, &set)).collect())
+    }
+}
+
 /// Makes the program that `command` starts run on `core` only, and die with this process: a
 /// benchmark that is killed leaves no daemon behind.
 pub(crate) fn confine(command: &mut Command, core: Option<usize>) {
@@ -242,9 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_can_be_bound_to_a_core_it_may_use() {
+        let core = *allowed_cores().unwrap().last().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                bind(Some(core)).unwrap();
+                assert_eq!(allowed_cores().unwrap(), [core]);
+            });
+        });
+    }
+
+    #[test]
     fn a_process_can_be_watched_to_its_end() {
         let mut child = Command::new("true");
-        confine(&mut child, Some(0));
+        confine(&mut child, allowed_cores().unwrap().first().copied());
         let mut child = child.spawn().unwrap();
         let watch = pidfd(child.id()).unwrap();
         wait_readable(&watch).unwrap();

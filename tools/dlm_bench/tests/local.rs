@@ -2,6 +2,7 @@
 //! here beyond being a positive finite number: how fast this machine is today is no matter of
 //! correctness.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -85,4 +86,33 @@ fn a_daemon_that_does_not_start_misses_the_must() {
     assert!(figures[0]["value"].is_null());
     assert_eq!(figures[0]["must"]["verdict"], "missed");
     assert!(figures[0]["note"].as_str().unwrap().contains("ended at once"));
+}
+
+/// A daemon to measure, or a printed reason why there is none.
+fn daemon() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_dlm_bench")).parent().map(Path::to_owned);
+    let places = std::env::var_os("DLM_BIN_DIR").map(PathBuf::from).into_iter().chain(beside);
+    let found = places.map(|place| place.join("dlmd")).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: dlmd is neither in $DLM_BIN_DIR nor built beside dlm_bench");
+    }
+    found
+}
+
+#[test]
+fn goals_of_a_real_daemon_are_measured_and_judged() {
+    let Some(dlmd) = daemon() else { return };
+    let dlmd = dlmd.to_str().expect("a path of the build is UTF-8");
+    let only = ["local", "--quick", "--json", "--only", "G17,pipeline", "--dlmd", dlmd];
+    let output = bench(&only);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{stderr}");
+    let figures = figures(&output);
+    let judged = |figure: &&Value| !figure["must"].is_null();
+    let judged: Vec<_> = figures.iter().filter(judged).map(|figure| &figure["figure"]).collect();
+    assert_eq!(judged, ["G17", "pipeline"], "{stderr}");
+    for figure in &figures {
+        let value = figure["value"].as_f64();
+        assert!(value.is_some_and(|value| value.is_finite() && value >= 0.0), "{figure}");
+    }
 }
