@@ -1,4 +1,5 @@
-//! The build date that `dlm_tool -V` prints, as C's `__DATE__ __TIME__`; `SOURCE_DATE_EPOCH` fixes it.
+//! The build date that `dlm_tool -V` prints, as C's `__DATE__ __TIME__`; `SOURCE_DATE_EPOCH`
+//! fixes it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

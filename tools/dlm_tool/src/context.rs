@@ -180,7 +180,7 @@ struct Problem {
 /// The answer of a daemon of another version.
 pub(crate) fn misunderstood() -> Trouble {
     Trouble::Silent(
-        "the daemon gave an answer to another question; install dlm_tool and dlmd of the same version"
+        "the daemon answered another question; install dlm_tool and dlmd of the same version"
             .to_owned(),
     )
 }

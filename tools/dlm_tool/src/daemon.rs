@@ -1,8 +1,8 @@
 //! The control conversation with dlmd, with a limit on every wait.
 //!
-//! A thread of its own connects, asks and listens with plain blocking calls; the command waits for it
-//! only so long. Nothing that happens on the other side, a full backlog, a stopped daemon, a socket
-//! that somebody else serves, can hold up the tool for longer (BL-054).
+//! A thread of its own connects, asks and listens with plain blocking calls; the command waits
+//! for it only so long. Nothing that happens on the other side, a full backlog, a stopped daemon,
+//! a socket that somebody else serves, can hold up the tool for longer (BL-054).
 
 use std::io;
 use std::path::{Path, PathBuf};

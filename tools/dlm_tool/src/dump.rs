@@ -36,9 +36,9 @@ pub(crate) fn run(cx: &mut Context<'_>, json: bool) -> Outcome {
     Ok(GOOD)
 }
 
-/// Hands each page of the log to `each`. Lines written meanwhile are shown if they come before the end
-/// that the first answer did not yet know; a log that grows faster than it is read ends anyway,
-/// since the ring has an end.
+/// Hands each page of the log to `each`. Lines written meanwhile are shown if they come before
+/// the end that the first answer did not yet know; a log that grows faster than it is read ends
+/// anyway, since the ring has an end.
 fn each_page(
     cx: &mut Context<'_>,
     mut each: impl FnMut(&mut Context<'_>, LogPage) -> Result<(), Fail>,

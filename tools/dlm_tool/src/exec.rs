@@ -1,8 +1,8 @@
 //! `exec LOCKSPACE NAME [--mode M] [--try | --timeout T] -- COMMAND…`: a command under a lock.
 //!
-//! The promise: the command runs only while the lock is held. It starts after the grant, the lock is
-//! released after its end, and when the lock is lost before that, the command and what it started is
-//! ended. If this process is killed, the kernel kills the command with it.
+//! The promise: the command runs only while the lock is held. It starts after the grant, the lock
+//! is released after its end, and when the lock is lost before that, the command and what it
+//! started is ended. If this process is killed, the kernel kills the command with it.
 //!
 //! Three threads, the lock's, the signals' and the child's, report to one loop; nothing is polled.
 
@@ -250,7 +250,8 @@ fn attend(
             }
             Ok(Event::Ended) => {
                 let status = child.wait()?;
-                // A loss that was reported before counts: the command may have worked without the lock.
+                // A loss that was reported before counts: the command may have worked without the
+                // lock.
                 let lost = happened.try_iter().find_map(|event| match event {
                     Event::Lost(why) => Some(why),
                     _ => None,

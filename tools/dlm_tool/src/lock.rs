@@ -402,8 +402,8 @@ mod tests {
     fn a_process_that_waits_for_itself_is_told_aloud() {
         let direct = make(b"excl", &[granted(1, 5), waiting(2, 3)]);
         let out = show(found(direct.clone()), false).out;
-        let warning = "warning: pid 174 blocks itself: it wants PR (lock 00000002) and waits for the \
-                       EX that it holds itself (lock 00000001)\n";
+        let warning = "warning: pid 174 blocks itself: it wants PR (lock 00000002) and waits for \
+                       the EX that it holds itself (lock 00000001)\n";
         assert!(out.ends_with(warning), "{out}");
         let json = show(found(direct), true).json();
         assert_eq!(json["self_blocking"][0]["pid"], 174);

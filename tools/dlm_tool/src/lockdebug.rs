@@ -1,7 +1,7 @@
 //! `lockdebug [-s] [-v] [-w] LOCKSPACE`: resources with their queues (libdlm-abi.md 4.8).
 //!
-//! Byte for byte the original's layout, trailing blanks included. Names are `str` when every byte is
-//! printable ASCII and `hex` otherwise, so they can be read back by their length.
+//! Byte for byte the original's layout, trailing blanks included. Names are `str` when every byte
+//! is printable ASCII and `hex` otherwise, so they can be read back by their length.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,8 @@
 //! `lockdump [-M] LOCKSPACE`: one line per lock (libdlm-abi.md 4.7).
 //!
 //! Names are escaped as everywhere ([`crate::name`]); the original cut them at a NUL. A lockspace
-//! that is not there is reported in the original's words, a missing debugfs file, since scripts know them.
+//! that is not there is reported in the original's words, a missing debugfs file, since scripts
+//! know them.
 
 use std::io::{self, Write};
 

@@ -93,7 +93,8 @@ const FLAG_WORDS: [(u32, &str); 6] = [
     (JOINING, "join"),
 ];
 
-/// The old flags of a lockspace's state: "stopped" is what a lockspace that grants nothing was called.
+/// The old flags of a lockspace's state: "stopped" is what a lockspace that grants nothing was
+/// called.
 fn flags(state: &str) -> u32 {
     match state {
         "joining" => STOPPED | JOINING,

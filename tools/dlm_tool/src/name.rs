@@ -1,10 +1,10 @@
 //! Names as text and back.
 //!
-//! Lockspace and lock names are byte strings: NUL, newlines, quotes and invalid UTF-8 may all occur.
-//! One escape serves every text form, so that what is printed can be pasted back as an argument:
-//! a byte is shown as `\xHH` unless it is printable ASCII other than `"` and `\`, or part of a letter
-//! or digit in valid UTF-8. Different names therefore never look alike (BL-106), and a name never
-//! reaches the terminal as a control sequence.
+//! Lockspace and lock names are byte strings: NUL, newlines, quotes and invalid UTF-8 may all
+//! occur. One escape serves every text form, so that what is printed can be pasted back as an
+//! argument: a byte is shown as `\xHH` unless it is printable ASCII other than `"` and `\`, or
+//! part of a letter or digit in valid UTF-8. Different names therefore never look alike (BL-106),
+//! and a name never reaches the terminal as a control sequence.
 
 use serde::Serialize;
 
@@ -87,7 +87,7 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
         } else {
             let place = text.len() - rest.len();
             return Err(format!(
-                "character {place} of the name is a backslash: write \\\\ for a backslash itself, or \
+                "character {place} of the name is a backslash: write \\\\ for a backslash, or \
                  \\xHH for a byte by its two hexadecimal digits"
             ));
         }

@@ -1,7 +1,7 @@
 //! Commands of the original that have nothing to act on here (libdlm-abi.md 4.1, 4.6).
 //!
-//! They print what the original prints when there is nothing, end with its code, and say on standard
-//! error why, so that a script goes on and a person learns.
+//! They print what the original prints when there is nothing, end with its code, and say on
+//! standard error why, so that a script goes on and a person learns.
 
 use dlm_ipc::control::ControlRequest;
 
@@ -20,7 +20,8 @@ pub(crate) struct NoMeaning {
 
 const RUN: &str = "dlmd runs no commands on other nodes";
 const PLOCKS: &str = "dlmd keeps no POSIX locks";
-const DEADLOCK: &str = "dlmd finds conversion deadlocks by itself as they arise; dlm_tool lock shows who waits for whom";
+const DEADLOCK: &str =
+    "dlmd finds conversion deadlocks by itself; dlm_tool lock shows who waits for whom";
 const UUID: &str = "run_uuid: \n";
 const STATUS: &str = "check_status: \n";
 
@@ -47,8 +48,8 @@ pub(crate) fn run(cx: &mut Context<'_>, what: NoMeaning, json: bool) -> Outcome 
     Ok(what.code)
 }
 
-/// `fence_ack NODE`: an administrator's word that a node is dead. Silent and good like the original,
-/// but a refusal is said.
+/// `fence_ack NODE`: an administrator's word that a node is dead. Silent and good like the
+/// original, but a refusal is said.
 pub(crate) fn run_fence_ack(cx: &mut Context<'_>, node: &str, json: bool) -> Outcome {
     // The original reads a number as far as it goes.
     let digits = node.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();

@@ -52,10 +52,10 @@ pub(crate) enum Own {
     /// Run a command under a lock
     ///
     /// Creates or opens the lockspace, takes the lock, runs the command with the grant's token in
-    /// $DLM_TOKEN, and releases the lock when the command ends. Exit code: the command's, or 128 plus
-    /// the signal that ended it; 1 the lock was not granted (the holder is named); 2 usage; 3 the
-    /// daemon does not answer or the lock was lost (the command is ended by SIGTERM, after 5 s by
-    /// SIGKILL); 126 and 127 the command cannot be run.
+    /// $DLM_TOKEN, and releases the lock when the command ends. Exit code: the command's, or 128
+    /// plus the signal that ended it; 1 the lock was not granted (the holder is named); 2 usage;
+    /// 3 the daemon does not answer or the lock was lost (the command is ended by SIGTERM, after
+    /// 5 s by SIGKILL); 126 and 127 the command cannot be run.
     Exec(ExecArgs),
     /// Print shell completions
     Completions {

@@ -1,8 +1,8 @@
 //! Lockspaces and locks through the client library, with an eye on the daemon while a call waits.
 //!
-//! A call of the library waits as long as it must, and cannot tell a daemon that is busy joining from
-//! one that is stopped. So it runs on a thread of its own, and meanwhile the control conversation is
-//! asked whether anybody answers.
+//! A call of the library waits as long as it must, and cannot tell a daemon that is busy joining
+//! from one that is stopped. So it runs on a thread of its own, and meanwhile the control
+//! conversation is asked whether anybody answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -184,7 +184,8 @@ pub(crate) fn take_lock(path: &Path, request: Request, events: Sender<Event>) {
         let end = match open_for_exec(&path, &request.lockspace) {
             Ok(opened) => {
                 let space = opened.space.clone();
-                // Whoever waits for events may have left; then the process ends, and the handle with it.
+                // Whoever waits for events may have left; then the process ends, and the handle
+                // with it.
                 let _ = events.send(Event::Opened(opened));
                 wait_for_lock(&path, &space, &request, &events)
             }

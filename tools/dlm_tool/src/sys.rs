@@ -33,7 +33,8 @@ pub(crate) struct Signals {
 pub(crate) struct Signal {
     /// Its number.
     pub(crate) number: i32,
-    /// Whether a process sent it. The terminal's go to the whole foreground group, the command included.
+    /// Whether a process sent it. The terminal's go to the whole foreground group, the command
+    /// included.
     pub(crate) from_process: bool,
 }
 
@@ -65,8 +66,8 @@ impl Signals {
     pub(crate) fn next(&self) -> io::Result<Signal> {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
         (&self.file).read_exact(&mut bytes)?;
-        // SAFETY: the struct is plain integers, for which every bit pattern is valid, and the kernel
-        // writes whole ones.
+        // SAFETY: the struct is plain integers, for which every bit pattern is valid, and the
+        // kernel writes whole ones.
         let info: libc::signalfd_siginfo = unsafe { std::mem::transmute(bytes) };
         let number = i32::try_from(info.ssi_signo).unwrap_or(0);
         Ok(Signal { number, from_process: info.ssi_code <= 0 })
@@ -120,7 +121,8 @@ pub(crate) fn wait_for_end(child: u32) {
     }
 }
 
-/// From now on children of a child that ends become ours, so that [`reap`] and [`descendants`] see them.
+/// From now on children of a child that ends become ours, so that [`reap`] and [`descendants`]
+/// see them.
 pub(crate) fn adopt_orphans() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };

@@ -1,9 +1,9 @@
 //! A lockspace's table, pulled page by page.
 //!
-//! Pages are printed as they come, so a dump of any size needs one page of memory, and a reader that
-//! stops reading stops only this tool. A resource whose queues do not fit in one page continues in
-//! the next one under the same name (names are unique in a table); it is put together here again, so
-//! that commands see each resource once and whole (BL-020).
+//! Pages are printed as they come, so a dump of any size needs one page of memory, and a reader
+//! that stops reading stops only this tool. A resource whose queues do not fit in one page
+//! continues in the next one under the same name (names are unique in a table); it is put
+//! together here again, so that commands see each resource once and whole (BL-020).
 
 use std::collections::VecDeque;
 

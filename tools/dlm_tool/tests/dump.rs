@@ -12,8 +12,8 @@ use common::{Ran, command, daemon, end_of, line};
 use dlm_client::{LockEvent, Lockspace, Mode, Opening, Wanted};
 use dlm_net::testing::DaemonProcess;
 
-/// As many as sites were seen to have in one lockspace (BL-019); without optimisation, where reading
-/// the listings back takes longest, a tenth of that unless `DLM_TEST_FULL=1`.
+/// As many as sites were seen to have in one lockspace (BL-019); without optimisation, where
+/// reading the listings back takes longest, a tenth of that unless `DLM_TEST_FULL=1`.
 fn locks() -> u64 {
     let full = std::env::var_os("DLM_TEST_FULL").is_some_and(|value| value == "1");
     if full || !cfg!(debug_assertions) { 200_000 } else { 20_000 }
@@ -52,8 +52,8 @@ fn name_of(line: &str) -> &str {
     line[start + 1..].strip_suffix('"').unwrap_or_else(|| panic!("cut off: {line}"))
 }
 
-/// Runs the tool; again if the daemon did not get a processor for seconds, as on a machine where all
-/// tests run at once. A daemon that hangs fails the third time too.
+/// Runs the tool; again if the daemon did not get a processor for seconds, as on a machine where
+/// all tests run at once. A daemon that hangs fails the third time too.
 fn patiently(daemon: &DaemonProcess, words: &str) -> Ran {
     for attempt in 1..3 {
         let ran = line(daemon.socket(), words);

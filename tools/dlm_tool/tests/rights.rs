@@ -1,5 +1,5 @@
-//! What a stranger may ask, and what he is told. Only root can become somebody else: as another user
-//! these tests say that they were skipped.
+//! What a stranger may ask, and what he is told. Only root can become somebody else: as another
+//! user these tests say that they were skipped.
 
 mod common;
 
