@@ -8,6 +8,8 @@
 //! println!("export DLM_SOCKET={}", daemon.socket().display());
 //! ```
 
+pub mod cluster;
+
 use std::io::Read;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
