@@ -31,6 +31,8 @@ pub mod event;
 mod introduce;
 mod log;
 mod node;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 pub use config::{Config, NodeAddress, Versions};

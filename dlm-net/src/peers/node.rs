@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn dialling_begins_at_once_slows_down_and_is_spread() {
         let mut node = Node::new("127.0.0.1:1".parse().expect("an address"), Instant(0));
-        let mut pauses = |node: &mut Node, random| {
+        let pauses = |node: &mut Node, random| {
             node.on_gone(Instant(0), random);
             match node.link {
                 Link::None { dial_at } => dial_at.0 / 1_000_000,

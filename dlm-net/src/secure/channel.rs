@@ -188,6 +188,12 @@ impl Channel {
             }
             State::Exchange(..) => self.exchange(at, out),
             State::Sealed(keys) => {
+                if input
+                    .first_chunk()
+                    .is_some_and(|n| usize::from(u16::from_be_bytes(*n)) > RECORD_BYTES_MAX)
+                {
+                    return Err(ChannelError::Seal);
+                }
                 let Some((record, used)) = split_record(input) else { return Ok(0) };
                 if keys.open(record, plain) { Ok(used) } else { Err(ChannelError::Seal) }
             }
@@ -345,6 +351,9 @@ mod tests {
         let [_, mut b] = open();
         let empty = b.read(&[0, 0], &mut plain, &mut Vec::new());
         assert_eq!(empty, Err(ChannelError::Seal));
+        let [_, mut b] = open();
+        let long = b.read(&[0x20, 1], &mut plain, &mut Vec::new());
+        assert_eq!(long, Err(ChannelError::Seal), "not waited for");
     }
 
     proptest! {

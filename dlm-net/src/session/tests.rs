@@ -238,7 +238,7 @@ fn acknowledgements_ride_on_messages_and_signs_of_life_on_nothing() {
 #[test]
 fn silence_counts_from_what_was_heard_but_not_while_this_side_slept() {
     let mut pair = pair(ROOM);
-    let second = |n| Instant(n * 1_000_000_000);
+    let second = |n: u64| Instant(n * 1_000_000_000);
     connect(&mut pair, second(1));
     assert_eq!(pair[0].silence(second(4)), Duration::from_secs(3));
     pair[0].excuse(Duration::from_secs(2));

@@ -3,3 +3,5 @@
 pub mod body;
 pub mod frame;
 pub mod limits;
+#[cfg(test)]
+mod vectors;
