@@ -62,7 +62,7 @@ impl Tree {
         let program = self.root.join(format!("program-{package}"));
         let flags = self.pkg_config(&["--cflags", "--libs", package]);
         let compiled = Command::new("cc")
-            .args(["-Wall", "-Wextra", "-Werror", "-o"])
+            .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
             .arg(&program)
             .arg(source)
             .args(flags.split_whitespace())
