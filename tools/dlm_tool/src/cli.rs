@@ -15,8 +15,8 @@ use crate::lockdump::Lockdump;
 use crate::own::{OLD, OldCommand, Own, Place, Shell, bytes, help_of, parse, whole};
 use crate::spaces::ClientSpaces;
 use crate::{
-    counters, dump, dump_config, exec, lock, lockdebug, lockdump, ls, no_meaning, orphans, own,
-    set_config, shutdown, status, sys,
+    counters, dump, dump_config, exec, feed, lock, lockdebug, lockdump, ls, members, no_meaning,
+    orphans, own, set_config, shutdown, status, sys,
 };
 
 /// Runs the command of this process and returns its exit code.
@@ -158,7 +158,9 @@ fn run_own(own: Own, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         Own::Counters(args) => &args.place,
         Own::Shutdown(args) => &args.place,
         Own::Exec(args) => &args.place,
-        Own::Completions { .. } => &Place { socket: None },
+        Own::Members(args) => &args.place,
+        Own::Safe(args) => &args.place,
+        Own::Keygen { .. } | Own::Feed { .. } | Own::Completions { .. } => &Place { socket: None },
     };
     let mut daemon = Socket::new(socket_path(place.socket.as_deref()));
     let path = daemon.path().to_owned();
@@ -183,6 +185,13 @@ fn run_own(own: Own, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         ),
         Own::Shutdown(args) => shutdown::run(&mut cx, args.force, args.json),
         Own::Exec(args) => exec::run(&mut cx, &path, args),
+        Own::Members(args) => {
+            let lockspace = args.lockspace.map(bytes);
+            members::run(&mut cx, lockspace.as_deref(), args.json)
+        }
+        Own::Safe(args) => members::run_safe(&mut cx, args.node, args.json),
+        Own::Keygen { file } => feed::run_keygen(cx.out, cx.err, &file),
+        Own::Feed { nodes } => feed::run_feed(cx.out, &mut io::stdin().lock(), nodes),
         Own::Completions { shell } => {
             completions(shell, cx.out)?;
             Ok(GOOD)
@@ -219,6 +228,7 @@ log_plock, plocks
 join, leave, joinleave, lockdump, lockdebug
 run, run_start, run_check, run_cancel, run_list
 lock, orphans, purge, counters, shutdown, exec, completions
+members, safe, keygen, feed
 
 Options:
   -n               List each node's state in ls

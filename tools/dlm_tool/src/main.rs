@@ -14,6 +14,7 @@ mod daemon;
 mod dump;
 mod dump_config;
 mod exec;
+mod feed;
 #[cfg(test)]
 mod fixture;
 mod getopt;
@@ -23,6 +24,7 @@ mod lock_json;
 mod lockdebug;
 mod lockdump;
 mod ls;
+mod members;
 mod name;
 mod no_meaning;
 mod orphans;

@@ -57,6 +57,33 @@ pub(crate) enum Own {
     /// 3 the daemon does not answer or the lock was lost (the command is ended by SIGTERM, after
     /// 5 s by SIGKILL); 126 and 127 the command cannot be run.
     Exec(ExecArgs),
+    /// Show the members of a lockspace, or of all
+    ///
+    /// Each with its incarnation, and lost ones that are not yet known to be safe.
+    Members(MembersArgs),
+    /// Say that a lost node is gone with all its clients
+    ///
+    /// A person's word where nobody else gives it: survivors give the node's locks away on it. With
+    /// membership = external; to be said on each survivor.
+    Safe(SafeArgs),
+    /// Make the key of a cluster
+    ///
+    /// A file that only its owner can read; an existing one is never replaced.
+    Keygen {
+        /// Where to
+        #[arg(default_value = dlm_net::secure::key::KEY_FILE)]
+        file: PathBuf,
+    },
+    /// Decide views for the daemons of a cluster
+    ///
+    /// For clusters with membership = external. Reads from standard input, a line each, and answers
+    /// each with a line: gone NODE (its daemon and clients were reaped), exclude NODE, settle [MS],
+    /// members LOCKSPACE. Ends with its input.
+    Feed {
+        /// Every node with its daemon's socket
+        #[arg(required = true, value_name = "NODE=SOCKET", value_parser = crate::feed::place)]
+        nodes: Vec<(u32, PathBuf)>,
+    },
     /// Print shell completions
     Completions {
         /// Which shell
@@ -72,6 +99,31 @@ pub(crate) struct LockArgs {
     /// Lock name; \xHH is a byte, \\ a backslash
     #[arg(value_parser = lock_name())]
     pub(crate) name: LockName,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// `members`.
+#[derive(Debug, Args)]
+pub(crate) struct MembersArgs {
+    /// Lockspace
+    pub(crate) lockspace: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// `safe`.
+#[derive(Debug, Args)]
+pub(crate) struct SafeArgs {
+    /// The node's number
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) node: u32,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -202,8 +254,20 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Words that are commands of ours.
-pub(crate) const NAMES: [&str; 8] =
-    ["lock", "orphans", "purge", "counters", "shutdown", "exec", "completions", "help"];
+pub(crate) const NAMES: [&str; 12] = [
+    "lock",
+    "orphans",
+    "purge",
+    "counters",
+    "shutdown",
+    "exec",
+    "members",
+    "safe",
+    "keygen",
+    "feed",
+    "completions",
+    "help",
+];
 
 /// Understands one of our commands; the error also carries help texts.
 pub(crate) fn parse(words: Vec<OsString>) -> Result<Own, clap::Error> {
@@ -338,7 +402,7 @@ mod tests {
         whole().debug_assert();
         let known: Vec<String> =
             Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-        assert_eq!(known, NAMES[..7], "every command of ours is a word that scan knows");
+        assert_eq!(known, NAMES[..11], "every command of ours is a word that scan knows");
     }
 
     #[test]
