@@ -1,5 +1,7 @@
 //! Peers over real sockets on the loopback network, two or three in one process.
 
+mod hostile;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant as Clock};

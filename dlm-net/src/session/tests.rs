@@ -161,7 +161,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn everything_arrives_once_and_in_order(acts in proptest::collection::vec(act(), 1..300)) {
