@@ -74,6 +74,8 @@ pub struct PeerState {
     pub waiting_bytes: usize,
     /// Connections that were introduced so far.
     pub connections: u64,
+    /// Minor version of the protocol that is spoken with it.
+    pub minor: Option<u8>,
 }
 
 /// All peers of this daemon.
@@ -331,6 +333,7 @@ impl Peers {
             heard: node.heard(),
             waiting_bytes: node.session.as_ref().map_or(0, Session::waiting_bytes),
             connections: node.connections,
+            minor: node.minor,
         };
         self.nodes.iter().map(state).collect()
     }
@@ -367,7 +370,12 @@ impl Peers {
                 if let Some(session) = &mut node.session {
                     session.disconnect();
                     let member = session.peer();
-                    tracing::info!("node {} cannot be talked to: {why}", id.0);
+                    let (id, fault) = (id.0, why.is_fault());
+                    if fault {
+                        tracing::warn!("node {id} cannot be talked to: {why}");
+                    } else {
+                        tracing::info!("node {id} cannot be talked to: {why}");
+                    }
                     self.events.push_back(Event::Down { member, why: why.clone() });
                 }
                 self.drop_connection(slot);

@@ -107,6 +107,13 @@ pub enum DownReason {
     Renewed,
 }
 
+impl DownReason {
+    /// Whether somebody should look at it: a peer that is broken, or a network that is.
+    pub(super) const fn is_fault(&self) -> bool {
+        matches!(self, Self::Silent(_) | Self::Session(_) | Self::Channel(_) | Self::ExcludedHere)
+    }
+}
+
 /// Why a connection was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {

@@ -67,6 +67,7 @@ impl Peers {
             return Err(error.into());
         }
         node.last_dialled = hello.dialled;
+        node.minor = self.config.versions.agree(hello.minor_min, hello.minor_max);
         node.on_up(slot);
         if let Some(Some(connection)) = self.connections.get_mut(slot) {
             connection.role = Role::Peer(id);

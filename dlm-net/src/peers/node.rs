@@ -39,6 +39,8 @@ pub(super) struct Node {
     pub(super) last_dialled: u64,
     /// Connections that were introduced.
     pub(super) connections: u64,
+    /// Minor version of the protocol that was agreed on last.
+    pub(super) minor: Option<u8>,
     /// Attempts to dial since the last connection that was introduced.
     attempts: u32,
 }
@@ -54,6 +56,7 @@ impl Node {
             full: false,
             last_dialled: 0,
             connections: 0,
+            minor: None,
             attempts: 0,
         }
     }

@@ -145,7 +145,7 @@ fn number(event: &Event) -> Option<u32> {
 
 fn send(daemon: &mut Daemon, to: Member, number: u32) {
     let from = daemon.peers.own();
-    let sent = if number % 3 == 0 {
+    let sent = if number.is_multiple_of(3) {
         daemon.peers.send_note(to, &number.to_be_bytes())
     } else {
         daemon.peers.send(to, &message(from, to, number))
@@ -427,6 +427,7 @@ fn a_newer_minor_version_joins() {
         daemons
     };
     until([&mut a, &mut b], "both are up", |d| d.iter().all(|d| d.has(is_up)));
+    assert_eq!(a.peers.states()[0].minor, Some(Versions::OWN.minor_max));
 }
 
 #[test]
@@ -495,6 +496,36 @@ fn a_pair_that_cannot_talk_is_reported_once_and_welcome_later() {
     until([&mut a], "it said goodbye", |d| {
         d[0].has(|event| *event == Event::Down { member: life(2, 5), why: DownReason::Goodbye })
     });
+}
+
+#[test]
+fn who_is_only_waited_for_is_reported_too_but_not_while_this_side_stood_still() {
+    let mut b = Daemon::start(config(16, 2));
+    let nobody = SocketAddr::new(host(16, 1), 9);
+    b.peers.set_members(&[NodeAddress { node: NodeId(1), address: nobody }], Instant(0));
+    let mut now = Instant(0);
+    // Sleeps as long as it may, on a clock of its own.
+    let mut report = |now: &mut Instant| {
+        for _ in 0..100 {
+            b.peers.on_time(*now);
+            b.peers.flush(*now);
+            if let Some(event) = b.peers.next_event() {
+                return event;
+            }
+            *now = b.peers.deadline().expect("it watches").max(now.after(Duration::from_millis(1)));
+        }
+        panic!("nothing is reported until {now:?}");
+    };
+    let event = report(&mut now);
+    assert_eq!(event, Event::Unreachable { node: NodeId(1), member: None, since: Instant(0) });
+    assert_eq!(now, Instant(0).after(super::config::PEER_LIMIT));
+    let mut b = Daemon::start(config(16, 2));
+    b.peers.set_members(&[NodeAddress { node: NodeId(1), address: nobody }], Instant(0));
+    b.peers.on_time(Instant(0));
+    b.peers.on_time(Instant(0).after(Duration::from_secs(60)));
+    assert_eq!(b.peers.next_event(), None, "50 s too late, which is forgiven");
+    b.peers.on_time(Instant(0).after(Duration::from_secs(70)));
+    assert!(b.peers.next_event().is_some(), "but not for ever");
 }
 
 #[test]

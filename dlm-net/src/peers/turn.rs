@@ -11,7 +11,7 @@ use crate::secure::ChannelError;
 use crate::session::{Received, SILENCE_MAX};
 use crate::tcp::{BACKLOG_BYTES_MAX, Broken, Connection, Role};
 use crate::wire::body::{BodyError, decode_hello, decode_message, decode_refuse};
-use crate::wire::frame::{Header, Kind, split};
+use crate::wire::frame::{Frame, Header, Kind, split};
 use crate::wire::limits::{BODY_BYTES_MAX, HELLO_BYTES_MAX};
 
 /// Connections accepted in a turn.
@@ -20,7 +20,7 @@ const ACCEPTS_PER_TURN: usize = 16;
 const STRANGERS_MAX: usize = 64;
 /// Time in which both sides must have introduced themselves.
 const INTRODUCTION_MAX: Duration = Duration::from_secs(3);
-/// A pause between two turns beyond this is our own standing still, and no peer's silence.
+/// A turn that is later than this stood still itself, and that is no peer's silence.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Times that a turn writes to one peer.
 const WRITES_PER_TURN: usize = 4;
@@ -37,9 +37,10 @@ impl Peers {
     /// Reads a bounded amount from every socket that has something, accepts, dials, and finds out
     /// who has fallen silent. To be called in every turn.
     pub fn on_time(&mut self, now: Instant) {
-        let pause = now.since(self.turned);
-        self.turned = now;
-        if pause > PAUSE_MAX {
+        let late = self.deadline().map_or(Duration::ZERO, |due| now.since(due));
+        let pause = now.since(std::mem::replace(&mut self.turned, now));
+        if late > PAUSE_MAX {
+            tracing::warn!("this daemon stood still for {} ms", late.as_millis());
             self.nodes.values_mut().for_each(|node| node.excuse(pause));
         }
         self.busy = false;
@@ -162,36 +163,31 @@ impl Peers {
     fn take_frames(&mut self, slot: usize, now: Instant) -> Result<(), End> {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(()) };
         let plain = std::mem::take(&mut connection.plain);
-        let mut at = 0;
+        let mut rest = &plain[..];
         let result = loop {
             let Some(Some(connection)) = self.connections.get(slot) else { return Ok(()) };
             let introduced = matches!(connection.role, Role::Peer(_));
             let limit = if introduced { BODY_BYTES_MAX } else { HELLO_BYTES_MAX };
-            match split(&plain[at..], limit) {
+            let frame = match split(rest, limit) {
+                Ok(Some(frame)) => frame,
                 Ok(None) => break Ok(()),
-                Ok(Some((header, body, used))) => {
-                    at += used;
-                    if let Err(end) = self.on_frame(slot, &header, body, now) {
-                        break Err(end);
-                    }
-                }
                 Err(error) => break Err(End::of_channel(error.into())),
+            };
+            rest = frame.rest;
+            if let Err(end) = self.on_frame(slot, &frame, now) {
+                break Err(end);
             }
         };
+        let used = plain.len() - rest.len();
         if let Some(Some(connection)) = self.connections.get_mut(slot) {
             connection.plain = plain;
-            connection.plain.drain(..at);
+            connection.plain.drain(..used);
         }
         result
     }
 
-    fn on_frame(
-        &mut self,
-        slot: usize,
-        header: &Header,
-        body: &[u8],
-        now: Instant,
-    ) -> Result<(), End> {
+    fn on_frame(&mut self, slot: usize, frame: &Frame<'_>, now: Instant) -> Result<(), End> {
+        let Frame { header, body, .. } = frame;
         let Some(Some(connection)) = self.connections.get(slot) else { return Ok(()) };
         let of_body = |error: BodyError| End::of_channel(error.into());
         match (connection.role, header.kind) {

@@ -33,9 +33,9 @@ fn frames(session: &mut Session, now: Instant) -> Vec<(Header, Vec<u8>)> {
     let mut out = Vec::new();
     session.transmit(&mut out, ROOM, now);
     let (mut rest, mut frames) = (&out[..], Vec::new());
-    while let Some((header, body, used)) = split(rest, BODY_BYTES_MAX).expect("own frames") {
-        frames.push((header, body.to_vec()));
-        rest = &rest[used..];
+    while let Some(frame) = split(rest, BODY_BYTES_MAX).expect("own frames") {
+        frames.push((frame.header, frame.body.to_vec()));
+        rest = frame.rest;
     }
     assert!(rest.is_empty());
     frames

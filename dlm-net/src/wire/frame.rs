@@ -140,21 +140,29 @@ impl Header {
     }
 }
 
-/// Takes the first whole frame from `stream`: header, body, and how many bytes it took. `None` if it
-/// is not complete yet.
+/// A whole frame at the beginning of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Its body.
+    pub body: &'a [u8],
+    /// What follows.
+    pub rest: &'a [u8],
+}
+
+/// Takes the first frame from `stream`, `None` if it is not complete yet; bodies may have up to
+/// `length_max` bytes.
 ///
 /// # Errors
 /// As [`FrameError`] says; nothing after it can be understood.
-pub fn split(
-    stream: &[u8],
-    length_max: usize,
-) -> Result<Option<(Header, &[u8], usize)>, FrameError> {
-    let Some(head) = stream.first_chunk() else {
+pub fn split(stream: &[u8], length_max: usize) -> Result<Option<Frame<'_>>, FrameError> {
+    let Some((head, rest)) = stream.split_first_chunk() else {
         return Ok(None);
     };
     let header = Header::decode(head, length_max)?;
-    let end = HEADER_BYTES + header.length;
-    Ok(stream.get(HEADER_BYTES..end).map(|body| (header, body, end)))
+    let frame = rest.split_at_checked(header.length);
+    Ok(frame.map(|(body, rest)| Frame { header, body, rest }))
 }
 
 #[cfg(test)]
@@ -215,7 +223,7 @@ mod tests {
         for end in 0..HEADER_BYTES + 3 {
             assert_eq!(split(&stream[..end], 3), Ok(None), "{end}");
         }
-        assert_eq!(split(&stream, 3), Ok(Some((header, &b"abc"[..], 27))));
+        assert_eq!(split(&stream, 3), Ok(Some(Frame { header, body: b"abc", rest: b"rest" })));
     }
 
     proptest! {
