@@ -4,6 +4,7 @@
  * @test libs=dlm,lt daemon=none
  */
 #include "t.h"
+#include <dlm_ext.h>
 #include <sys/epoll.h>
 
 static struct t_lock a, b, c;
@@ -233,6 +234,36 @@ static void death_while_calling(void)
 		EQUAL(dlm_close_lockspace(ls), 0, "close");
 		t_daemon_end(&d);
 	}
+}
+
+/* The daemon does not answer: a call with a limit ends all the same, and what it asked for is given
+ * back when the daemon goes on. */
+static void limit_of_a_stopped_daemon(void)
+{
+	struct dlm_lksb sb = {0}, other = {0};
+	dlm_lshandle_t ls, probe;
+	int i;
+
+	t_daemon_start(&d, NULL);
+	ls = t_create();
+	probe = t_open(t_space_name());
+	t_threaded(ls);
+	EQUAL(t_wait_lock(ls, &other, LKM_PRMODE, 0, "converts"), 0, "a request");
+	for (i = 0; i < 2; i++) {
+		kill(d.pid, SIGSTOP);
+		REFUSED(i ? dlmx_ls_lock_wait_timeout(ls, LKM_EXMODE, &other, LKF_CONVERT, NULL, 0, 0,
+						      NULL, NULL, NULL, 20) :
+			dlmx_ls_lock_wait_timeout(ls, LKM_EXMODE, &sb, 0, "new", 3, 0, NULL, NULL,
+						  NULL, 20), ETIMEDOUT);
+		kill(d.pid, SIGCONT);
+	}
+	/* in libdlm_lt by whoever dispatches next; in libdlm by the helper thread */
+	PUMP_UNTIL(ls, t_is_free(probe, LKM_EXMODE, "new"));
+	PUMP_UNTIL(ls, t_is_free(probe, LKM_PRMODE, "converts"));
+	EQUAL(t_wait_unlock(ls, &other, 0), EUNLOCK, "unlock");
+	EQUAL(dlm_close_lockspace(probe), 0, "close");
+	t_release(ls);
+	t_daemon_end(&d);
 }
 
 /* After a restart the old handle stays dead: it is never joined to the new, empty daemon. */
@@ -487,6 +518,7 @@ static const struct t_test tests[] = {
 	{"BL-059", "daemon and clients killed, started again", all_killed, 0},
 	{"BL-060", "an old handle never joins a restarted daemon", restart_under_a_handle, 0},
 	{"BL-067m", "the daemon's limit on locks: ENOMEM, nothing queued", memory_limit, 0},
+	{"BL-067s", "a time limit works while the daemon is stopped", limit_of_a_stopped_daemon, 0},
 	{"BL-067e", "the daemon's limit on undelivered callbacks", events_limit, 0},
 	{"BL-098l", "the log says at debug level why calls were refused", refusals_are_logged, 0},
 	{"BL-083", "calls while the daemon is killed end with one error", death_while_calling, 300},

@@ -162,6 +162,100 @@ static void one_handle_waiting(void)
 	t_release(space);
 }
 
+/* The id is in the status block when the call returns, though the helper thread may be just about to
+ * write it. */
+static void id_at_return(void)
+{
+	struct signalled s = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+	int i;
+
+	space = t_create();
+	t_threaded(space);
+	for (i = 0; i < t_scaled(5000, 500000); i++) {
+		s.sb.sb_lkid = 0;
+		ACCEPTED(dlm_ls_lock(space, LKM_EXMODE, &s.sb, 0, "n", 1, 0, done_signal, &s, told,
+				     NULL));
+		CHECK(s.sb.sb_lkid, "round %d: no id when the call has returned", i);
+		ACCEPTED(dlm_ls_unlock(space, s.sb.sb_lkid, 0, &s.sb, &s));
+		finish(&s);
+		finish(&s);
+		EQUAL(s.status, EUNLOCK, "status of the unlock");
+	}
+	t_release(space);
+}
+
+/* ---------------------------------------------------------------- whose thread runs callbacks */
+static pid_t expected;
+static volatile int strangers, called;
+
+/* The completion of a lock may also run in the blocking call of its own owner. */
+static void where(void *owner)
+{
+	if (gettid() != expected && (!owner || gettid() != *(pid_t *)owner))
+		strangers++;
+	called++;
+}
+
+static void told_where(void *arg)
+{
+	where(NULL);
+	(void)arg;
+}
+
+static void *wait_beside(void *arg)
+{
+	struct dlm_lksb sb = {0}, async = {0};
+	pid_t self = gettid();
+	int i, before;
+
+	for (i = 0; i < t_scaled(100, 3000); i++) {
+		ACCEPTED(dlm_ls_lock_wait(space, LKM_EXMODE, &sb, 0, "n", 1, 0, NULL, told_where,
+					  NULL));
+		before = called;
+		ACCEPTED(dlm_ls_lock(space, LKM_NLMODE, &async, 0, "m", 1, 0, where, &self, told_where,
+				     NULL));
+		/* its completion, and that of the unlock that is waited for, both have the callback */
+		ACCEPTED(dlm_ls_unlock_wait(space, async.sb_lkid, 0, &async));
+		EQUAL(async.sb_status, EUNLOCK, "status of the unlock");
+		CHECK(called > before, "the completion of an asynchronous request is not told");
+		ACCEPTED(dlm_ls_unlock_wait(space, sb.sb_lkid, 0, &sb));
+	}
+	return arg;
+}
+
+static void on_event(void *arg) { expected = gettid(); *(volatile int *)arg = 1; }
+
+/* Beside threads that wait, callbacks run on the helper thread, or in dlm_dispatch. */
+static void callbacks_stay(int helper)
+{
+	static volatile int known;
+	pthread_t t[8];
+	int i;
+
+	space = t_create();
+	if (helper) {
+		t_threaded(space);
+		ACCEPTED(dlm_ls_lock(space, LKM_NLMODE, &a.sb, 0, "h", 1, 0, on_event, (void *)&known,
+				     NULL, NULL));
+		WAIT_UNTIL(known);
+	} else
+		expected = gettid();
+	for (i = 0; i < 8; i++)
+		CHECK(!pthread_create(&t[i], NULL, wait_beside, NULL), "thread");
+	for (i = 0; i < 8; i++) {
+		if (!helper)
+			while (pthread_tryjoin_np(t[i], NULL))
+				t_pump(space, 5);
+		else
+			pthread_join(t[i], NULL);
+	}
+	EQUAL(strangers, 0, "callbacks on a foreign thread");
+	t_release(space);
+}
+
+static void callbacks_on_helper(void) { callbacks_stay(1); }
+static void callbacks_in_dispatch(void) { callbacks_stay(0); }
+
 /* ---------------------------------------------------------------- close under the others */
 static volatile int closed, after_close, waiting;
 
@@ -357,6 +451,9 @@ static const struct t_test tests[] = {
 	{"BL-097", "the lock of a thread that ended can be found and dropped", thread_ends, 0},
 	{"BL-124d", "32 threads use the default lockspace first", default_first_use, 300},
 	{"BL-124", "32 threads lock, convert, cancel and dispatch on one handle", one_handle, 300},
+	{"id-at-return", "a new lock's id is there when the call returns", id_at_return, 300},
+	{"cb-helper", "no callback on a foreign thread, with a helper", callbacks_on_helper, 300},
+	{"cb-dispatch", "no callback on a foreign thread, by dispatch", callbacks_in_dispatch, 300},
 	{"BL-124w", "32 threads block on one handle", one_handle_waiting, 300},
 	{"BL-124c", "close from another thread ends the waits", close_under_waiters, 300},
 	{"BL-124x", "close from another thread under calls", close_under_callers, 300},
