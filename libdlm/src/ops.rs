@@ -100,7 +100,10 @@ impl Handle {
             };
             if let Some(number) = state.table.resolve(user) {
                 state.table.bind(number, id);
-                if !state.table.peek(number).heard {
+                // A completion that another thread is delivering may not have written it yet, and
+                // this call's caller may use the id at once.
+                let slot = state.table.peek(number);
+                if !slot.heard || slot.runner != 0 {
                     write_id(state.table.newest_target(number), id);
                 }
                 let slot = state.table.slot(number);
@@ -313,12 +316,12 @@ fn settle(
     pending.map(|_| user.unwrap_or(word(u32::MAX, 0)))
 }
 
-/// Tells a C program the id of its new lock, before anything else was told.
+/// Tells a C program the id of its new lock.
 fn write_id(target: &Target, id: u32) {
     if let Target::Block(to) = target
         && !to.lksb.is_null()
     {
-        // SAFETY: the program keeps the block until the lock is gone, and nothing of it was told yet.
+        // SAFETY: the program keeps the block until the lock is gone, and that was not told yet.
         unsafe { (&raw mut (*to.lksb).lkid).write_volatile(id) };
     }
 }

@@ -155,7 +155,7 @@ pub(crate) struct Slot {
     /// operation they cancel and have no completion of their own (semantics.md 4.2). Below 0 for the
     /// moment between a completion's arrival and the answer to the request.
     pub(crate) pending: i32,
-    /// Whether an event was delivered; then the status block's id is set.
+    /// Whether an event was taken for delivery; after that the status block's id is set.
     pub(crate) heard: bool,
     /// Place, in the order of arrival, of the completion delivered last.
     pub(crate) completed: u64,
