@@ -26,8 +26,8 @@ enum dlmx_loss_reason {
 };
 
 /*
- * The token of the lock's last grant. For one resource name tokens only grow, in the whole cluster: a
- * store that remembers the highest token it has seen can refuse a holder that was overtaken.
+ * The token of the lock's last grant. For one resource name tokens only grow, in the whole cluster:
+ * a store that remembers the highest token it has seen can refuse a holder that was overtaken.
  * ENOENT: no such lock on this handle, or it was never granted.
  */
 extern int dlmx_token(dlm_lshandle_t ls, uint32_t lkid, uint64_t *token);
@@ -46,16 +46,16 @@ struct dlmx_status {
 };
 
 /*
- * Fills *status. With lkid 0 only loss, nodeid and events are told. Never waits for the daemon or for
- * another thread's call: it answers from memory, also while other threads are blocked in lock calls.
- * ENOENT: no such lock on this handle; loss, nodeid and events are filled in all the same.
+ * Fills *status. With lkid 0 only loss, nodeid and events are told. Never waits for the daemon or
+ * for another thread's call: it answers from memory, also while other threads are blocked in lock
+ * calls. ENOENT: no such lock on this handle; loss, nodeid and events are filled in all the same.
  */
 extern int dlmx_status(dlm_lshandle_t ls, uint32_t lkid, struct dlmx_status *status);
 
 /*
- * Has fn(arg, reason) called once when the handle is lost: inside dlm_dispatch, on the helper thread,
- * or (libdlm_lt) inside a waiting call, after the callbacks of the locks with an operation in
- * progress. If the handle is lost already it is called by the next of these. NULL takes it back.
+ * Has fn(arg, reason) called once when the handle is lost: inside dlm_dispatch, on the helper
+ * thread, or (libdlm_lt) inside a waiting call, after the callbacks of the locks with an operation
+ * in progress. If the handle is lost already it is called by the next of these. NULL takes it back.
  */
 extern int dlmx_set_loss_callback(dlm_lshandle_t ls,
 				  void (*fn)(void *arg, enum dlmx_loss_reason reason), void *arg);
@@ -64,9 +64,9 @@ extern int dlmx_set_loss_callback(dlm_lshandle_t ls,
 #define DLMX_NO_TIMEOUT UINT32_MAX
 
 /*
- * dlm_ls_lock_wait with a time limit in milliseconds (steps of 10, at least 10). Over: -1 ETIMEDOUT in
- * both libraries, sb_status ETIMEDOUT, and nothing is left behind: a new request is gone, a conversion
- * keeps its old mode. A lock that comes at the last moment counts as granted.
+ * dlm_ls_lock_wait with a time limit in milliseconds (steps of 10, at least 10). Over: -1 ETIMEDOUT
+ * in both libraries, sb_status ETIMEDOUT, and nothing is left behind: a new request is gone, a
+ * conversion keeps its old mode. A lock that comes at the last moment counts as granted.
  */
 extern int dlmx_ls_lock_wait_timeout(dlm_lshandle_t ls, uint32_t mode, struct dlm_lksb *lksb,
 				     uint32_t flags, const void *name, unsigned int namelen,

@@ -1,8 +1,8 @@
 //! What the two C libraries have in common: the meaning of each call, without its C signature.
 //!
 //! Checks, their order and the errnos are those of libdlm-abi.md section 2; so are the differences
-//! between the libraries ([`Library`], section 2.5). Hidden from the documentation: Rust programs use
-//! [`Lockspace`](crate::Lockspace).
+//! between the libraries ([`Library`], section 2.5). Hidden from the documentation: Rust programs
+//! use [`Lockspace`](crate::Lockspace).
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -74,7 +74,8 @@ pub struct LockCall {
 /// The handle of a C handle.
 ///
 /// # Errors
-/// EBADF: this process did not open it, or has closed it (D19). NULL: the errno that the call has for it.
+/// EBADF: this process did not open it, or has closed it (D19). NULL: the errno that the call has
+/// for it.
 pub fn handle(ls: *mut c_void, null: i32) -> Result<Arc<Handle>, i32> {
     if ls.is_null() {
         return Err(null);
@@ -96,7 +97,8 @@ pub fn open(name: &[u8], create: Option<(u32, u32)>) -> Result<Arc<Handle>, i32>
     Handle::open(&OpenArgs { name, create, ..OpenArgs::default() }).map_err(|error| error.errno())
 }
 
-/// The handle on the lockspace `default`, which is opened, or else created with mode 0600, if `make`.
+/// The handle on the lockspace `default`, which is opened, or else created with mode 0600, if
+/// `make`.
 ///
 /// # Errors
 /// ENOTCONN if it is not open and not to be made; else as [`open`].
@@ -137,8 +139,8 @@ pub fn dispatch(fd: c_int) -> Answer {
 /// All lock calls.
 ///
 /// # Safety
-/// Status block, name and value block are what the C interface says, and callbacks may be called with
-/// their arguments until the lock is gone.
+/// Status block, name and value block are what the C interface says, and callbacks may be called
+/// with their arguments until the lock is gone.
 ///
 /// # Errors
 /// See libdlm-abi.md 2.1 and 2.4.
@@ -335,11 +337,11 @@ pub struct Status {
     pub spare: [u64; 3],
 }
 
-/// `dlmx_status`: what is known in memory. The second part is the answer: ENOENT for an unknown lock.
+/// `dlmx_status`: what is known in memory. The second part is the answer: ENOENT for an unknown
+/// lock.
 pub fn status(handle: &Handle, lkid: u32) -> (Status, Answer) {
-    let mut state = handle.state.lock();
-    state.look_for_loss();
-    let loss = state.lost().map_or(0, |reason| reason as u32);
+    let loss = handle.lost().map_or(0, |reason| reason as u32);
+    let state = handle.state.lock();
     let events = state.undelivered();
     let mut status = Status { loss, nodeid: handle.node(), mode: -1, events, ..Status::default() };
     if lkid == 0 {

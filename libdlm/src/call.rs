@@ -1,9 +1,9 @@
 //! Calls: a request goes to the daemon, its answer comes back.
 //!
-//! One call at a time is between a handle and the daemon. Its thread sleeps on the reply watch. Threads
-//! that will look at the event ring anyway (waiting calls) tell the daemon not to ring the event bell
-//! meanwhile: the usual grant arrives together with the reply, and both bells would cost twice. Since
-//! a reply may be slow, that favour ends after [`ATTENTION`].
+//! One call at a time is between a handle and the daemon. Its thread sleeps on the reply watch.
+//! Threads that will look at the event ring anyway (waiting calls) tell the daemon not to ring the
+//! event bell meanwhile: the usual grant arrives together with the reply, and both bells would cost
+//! twice. Since a reply may be slow, that favour ends after [`ATTENTION`].
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use crate::handle::Handle;
 use crate::state::{End, State};
 
 /// How long a thread that waits for its reply keeps the event bell silent. Longer than a scheduler
-/// tick: a timer that is the next to expire has to be programmed and taken back in each sleep, which
-/// in a virtual machine costs more than the call itself.
+/// tick: a timer that is the next to expire has to be programmed and taken back in each sleep,
+/// which in a virtual machine costs more than the call itself.
 const ATTENTION: Duration = Duration::from_millis(20);
 
 /// The calling side of a handle.
@@ -44,8 +44,9 @@ impl Calls {
 }
 
 impl Handle {
-    /// Submits `operation` and waits for its reply. `settle` runs with the answer before the next call
-    /// of any thread can be submitted, so that what is known of locks follows the daemon's order.
+    /// Submits `operation` and waits for its reply. `settle` runs with the answer before the next
+    /// call of any thread can be submitted, so that what is known of locks follows the daemon's
+    /// order.
     pub(crate) fn call<T>(
         &self,
         operation: &Operation<'_>,

@@ -17,7 +17,8 @@ pub(crate) struct Delivery {
     pub(crate) what: What,
     /// The waiting calls that this completion ends.
     pub(crate) waiters: Vec<Arc<Waiter>>,
-    /// The lock's runner before: this thread, if it delivers from inside a callback of the same lock.
+    /// The lock's runner before: this thread, if it delivers from inside a callback of the same
+    /// lock.
     pub(crate) outer_runner: usize,
 }
 
@@ -52,7 +53,8 @@ impl Delivery {
         };
         // Calls that wait for the same lock with other status blocks end too.
         for other in self.waiters.iter().map(|waiter| waiter.lksb()).filter(|lksb| *lksb != told) {
-            // SAFETY: its owner waits for this completion, inside a call that got this status block.
+            // SAFETY: its owner waits for this completion, inside a call that got this status
+            // block.
             unsafe { write_lksb(other, status, self.lkid, sb_flags) };
         }
     }
@@ -92,8 +94,8 @@ impl Delivery {
                 (to.ast, to.ast_arg)
             }
             What::Blocking { .. } => {
-                // The original writes the block for blocking callbacks too, and from Linux 6.12 on with
-                // status and flags 0, whatever the completion before said (libdlm-abi.md 2.1).
+                // The original writes the block for blocking callbacks too, and from Linux 6.12 on
+                // with status and flags 0, whatever the completion before said (libdlm-abi.md 2.1).
                 // SAFETY: as above.
                 unsafe { write_lksb(to.lksb, 0, self.lkid, 0) };
                 (to.bast, to.bast_arg)

@@ -116,8 +116,8 @@ impl Handle {
     /// Delivers all events that are there, on this thread.
     ///
     /// # Errors
-    /// The handle was closed; or lost: then, before this error, each operation in progress got its last
-    /// completion, and the loss callback was called.
+    /// The handle was closed; or lost: then, before this error, each operation in progress got its
+    /// last completion, and the loss callback was called.
     pub fn dispatch(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         loop {
@@ -160,8 +160,11 @@ impl Handle {
         }
     }
 
-    /// Why the handle was lost, if it was.
+    /// Why the handle was lost, if it was. Never waits.
     pub fn lost(&self) -> Option<LostReason> {
+        if !self.wake.has_ended() {
+            self.listen();
+        }
         let mut state = self.state.lock();
         state.look_for_loss();
         state.lost()
@@ -228,12 +231,12 @@ impl Handle {
         Ok(())
     }
 
-    /// Ends the handle and takes back one creation of its lockspace. May wait until other handles on
-    /// it are closed.
+    /// Ends the handle and takes back one creation of its lockspace. May wait until other handles
+    /// on it are closed.
     ///
     /// # Errors
-    /// The handle was closed before (nothing is done), the daemon is gone, or its refusal: EBUSY where
-    /// locks remain and `force` is false. The handle is ended all the same.
+    /// The handle was closed before (nothing is done), the daemon is gone, or its refusal: EBUSY
+    /// where locks remain and `force` is false. The handle is ended all the same.
     pub fn release(&self, force: bool) -> Result<(), Error> {
         let lost = self.state.lock().lost();
         self.shut()?;

@@ -19,8 +19,9 @@
 //! | to do | take |
 //! |---|---|
 //! | open or create a lockspace | [`Lockspace::open`], [`Lockspace::create`], [`Opening`] |
-//! | wait for a lock, with or without limit | [`Lockspace::lock`], [`Wanted::timeout`], [`Lockspace::try_lock`] |
-//! | hear that somebody wants it | [`Wanted::events`] with [`Lockspace::spawn_dispatcher`], or with [`Lockspace::descriptor`] and [`Lockspace::dispatch`] |
+//! | wait for a lock | [`Lockspace::lock`], [`Wanted::timeout`], [`Lockspace::try_lock`] |
+//! | hear that somebody wants it | [`Wanted::events`] |
+//! | run its callbacks | [`Lockspace::spawn_dispatcher`], [`Lockspace::dispatch`] |
 //! | many at a time | [`Lockspace::pipeline`] |
 //! | know that all is lost | [`Lockspace::on_loss`], [`Error::Lost`] |
 //!
@@ -31,12 +32,13 @@
 //! - A daemon that is gone is one error for ever, [`Error::Lost`]; nothing reconnects silently.
 //! - No lock of this crate is held while a callback runs: a callback may call everything, also what
 //!   waits, and close.
-//! - One lock's events come one at a time, in order. Callbacks run only where the program dispatches.
+//! - One lock's events come one at a time, in order. Callbacks run only where the program
+//! dispatches.
 //!
 //! # How it is cut
 //!
-//! What may go in: the client's half of `doc/ipc.md`, and the rules of threads. What may not: decisions
-//! about locks; they are the daemon's.
+//! What may go in: the client's half of `doc/ipc.md`, and the rules of threads. What may not:
+//! decisions about locks; they are the daemon's.
 //!
 //! | module | what |
 //! |---|---|

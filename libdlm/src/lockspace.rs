@@ -63,8 +63,8 @@ impl<'a> Opening<'a> {
     /// Opens `name`. Waits as long as this node needs to join the lockspace.
     ///
     /// # Errors
-    /// [`Error::NotRunning`]; [`Error::Refused`] with ENOENT (no such lockspace), EEXIST, EACCES, EPERM,
-    /// EINVAL (name), EUNATCH (no quorum).
+    /// [`Error::NotRunning`]; [`Error::Refused`] with ENOENT (no such lockspace), EEXIST, EACCES,
+    /// EPERM, EINVAL (name), EUNATCH (no quorum).
     pub fn open(&self, name: impl AsRef<[u8]>) -> Result<Lockspace, Error> {
         let Self { create, label, socket } = *self;
         let args = OpenArgs { name: name.as_ref(), create, label: label.as_bytes(), socket };
@@ -72,8 +72,8 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// An open lockspace: one handle, which owns its locks. Clones are the same handle; it is closed with
-/// the last of clones and guards, and its locks go then, or become orphans (PERSISTENT).
+/// An open lockspace: one handle, which owns its locks. Clones are the same handle; it is closed
+/// with the last of clones and guards, and its locks go then, or become orphans (PERSISTENT).
 #[derive(Clone)]
 pub struct Lockspace {
     handle: Arc<Owned>,
@@ -134,17 +134,18 @@ impl Wanted {
         self.flags(LockFlags::TIMEOUT)
     }
 
-    /// Has `callback` called with what happens to the lock: completions of calls that do not wait, and
-    /// that somebody wants a mode which the lock blocks. It runs inside [`Lockspace::dispatch`], or on the
-    /// thread of [`Lockspace::spawn_dispatcher`]; it must not block for long, since others wait behind it.
+    /// Has `callback` called with what happens to the lock: completions of calls that do not wait,
+    /// and that somebody wants a mode which the lock blocks. It runs inside
+    /// [`Lockspace::dispatch`], or on the thread of [`Lockspace::spawn_dispatcher`]; it must not
+    /// block for long, since others wait behind it.
     #[must_use]
     pub fn events(mut self, callback: impl Fn(LockEvent) + Send + Sync + 'static) -> Self {
         self.events = Some(Arc::new(callback));
         self.blocking()
     }
 
-    /// Wants to be told when somebody asks for a mode that the lock blocks: for a [`Pipeline`], whose
-    /// stream brings these events too.
+    /// Wants to be told when somebody asks for a mode that the lock blocks: for a [`Pipeline`],
+    /// whose stream brings these events too.
     #[must_use]
     pub fn blocking(mut self) -> Self {
         self.blocking = true;
@@ -200,8 +201,8 @@ impl Lockspace {
     /// Takes a lock and waits for it. It is let go when the guard is dropped.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::WouldBlock`] (NOQUEUE), [`Error::Cancelled`], [`Error::Deadlock`], [`Error::Lost`],
-    /// [`Error::Refused`].
+    /// [`Error::TimedOut`], [`Error::WouldBlock`] (NOQUEUE), [`Error::Cancelled`],
+    /// [`Error::Deadlock`], [`Error::Lost`], [`Error::Refused`].
     pub fn lock(&self, name: &[u8], mode: Mode, wanted: &Wanted) -> Result<Guard, Error> {
         let completion = self.lock_wait(name, mode, wanted)?;
         Ok(Guard { space: self.clone(), completion, kept: false })
@@ -219,8 +220,8 @@ impl Lockspace {
         }
     }
 
-    /// Takes a lock and waits for it; nothing lets it go but [`Lockspace::unlock_wait`] and the end of
-    /// the handle.
+    /// Takes a lock and waits for it; nothing lets it go but [`Lockspace::unlock_wait`] and the end
+    /// of the handle.
     ///
     /// # Errors
     /// As [`Lockspace::lock`].
@@ -238,8 +239,8 @@ impl Lockspace {
         self.ended(lock.word, &waiter, deadline).and_then(Completion::result)
     }
 
-    /// Asks for a lock and returns when the daemon has the request; how it ends is told to the callback
-    /// of [`Wanted::events`].
+    /// Asks for a lock and returns when the daemon has the request; how it ends is told to the
+    /// callback of [`Wanted::events`].
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Refused`]; then nothing was done.
@@ -350,7 +351,8 @@ impl Lockspace {
         self.inner().start_helper()
     }
 
-    /// A descriptor that is readable while [`Lockspace::dispatch`] would find something; for poll sets.
+    /// A descriptor that is readable while [`Lockspace::dispatch`] would find something; for poll
+    /// sets.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -397,8 +399,8 @@ impl Lockspace {
         let _ = self.inner().close();
     }
 
-    /// Closes the handle and takes back one creation of the lockspace, which goes with the last one. Waits
-    /// until other handles on it are closed.
+    /// Closes the handle and takes back one creation of the lockspace, which goes with the last
+    /// one. Waits until other handles on it are closed.
     ///
     /// # Errors
     /// EBUSY where others' locks remain and `force` is false: then the lockspace stays.

@@ -205,8 +205,8 @@ impl Handle {
         }
     }
 
-    /// Gives up waiting, though the daemon has not ended the operation: it is cancelled, and a grant that
-    /// comes all the same is given back.
+    /// Gives up waiting, though the daemon has not ended the operation: it is cancelled, and a
+    /// grant that comes all the same is given back.
     pub(crate) fn abandon(&self, word: u64, waiter: &Arc<Waiter>) -> Result<Outcome, Error> {
         let mut state = self.state.lock();
         loop {
@@ -276,8 +276,8 @@ impl Handle {
         }
     }
 
-    /// Gives a lock new addresses; its word, and the addresses before. `None`: the lock is unknown here,
-    /// and the daemon will say what is wrong with it.
+    /// Gives a lock new addresses; its word, and the addresses before. `None`: the lock is unknown
+    /// here, and the daemon will say what is wrong with it.
     fn readdress(
         &self,
         which: Which,

@@ -1,8 +1,8 @@
 //! Many requests at a time: submitted without waiting for replies, told in one stream.
 //!
-//! A reply per request costs a wake-up per request. Here nothing is answered but by its completion, or
-//! by a refusal in the same stream; what is pushed becomes visible in one [`Pipeline::submit`], with at
-//! most one bell. The daemon works through a burst in one turn.
+//! A reply per request costs a wake-up per request. Here nothing is answered but by its completion,
+//! or by a refusal in the same stream; what is pushed becomes visible in one [`Pipeline::submit`],
+//! with at most one bell. The daemon works through a burst in one turn.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ pub struct Tagged {
     pub event: LockEvent,
 }
 
-/// The stream of one handle. Its locks live until they are unlocked or the handle ends; dropping the
-/// pipeline lets their events go unheard.
+/// The stream of one handle. Its locks live until they are unlocked or the handle ends; dropping
+/// the pipeline lets their events go unheard.
 pub struct Pipeline {
     space: Lockspace,
     waiter: Arc<Waiter>,
@@ -52,8 +52,8 @@ impl Pipeline {
         &self.space
     }
 
-    /// Pushes a request for a new lock. `key` comes back with its events. A callback of `wanted` is not
-    /// called: everything comes in the stream.
+    /// Pushes a request for a new lock. `key` comes back with its events. A callback of `wanted` is
+    /// not called: everything comes in the stream.
     ///
     /// # Errors
     /// [`Error::Lost`]; EINVAL if the name is too long.
@@ -70,7 +70,8 @@ impl Pipeline {
         self.push_lock(name, wanted.call(mode), key)
     }
 
-    /// Pushes a request for each of `names`, with keys from `first_key` upwards, in the cheapest way.
+    /// Pushes a request for each of `names`, with keys from `first_key` upwards, in the cheapest
+    /// way.
     ///
     /// # Errors
     /// As [`Pipeline::lock`]; the names before the bad one were pushed.
@@ -140,7 +141,8 @@ impl Pipeline {
         if taken == 0 { state.check().map(|()| 0) } else { Ok(taken) }
     }
 
-    /// [`Pipeline::submit`], then waits until something has happened, and takes it; 0: the time is over.
+    /// [`Pipeline::submit`], then waits until something has happened, and takes it; 0: the time is
+    /// over.
     ///
     /// # Errors
     /// [`Error::Lost`].

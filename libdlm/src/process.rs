@@ -1,11 +1,11 @@
 //! What belongs to one process: its handles, and the handle on the lockspace `default`.
 //!
-//! A handle belongs to the process that opened it (D19). A forked child must find *nothing* here: it
-//! shares the parent's pages and descriptors, and touching them would corrupt the parent; even a mutex
-//! may have been held at the moment of the fork. So the pointer to all this lives in a page that the
-//! kernel zeroes in a forked child. A child's first call sees null and starts afresh, with no handles;
-//! checking that costs a load, not a system call. Numbers of handles are never used twice, also not
-//! by the child, so that a handle of the parent is unknown there: EBADF.
+//! A handle belongs to the process that opened it (D19). A forked child must find *nothing* here:
+//! it shares the parent's pages and descriptors, and touching them would corrupt the parent; even a
+//! mutex may have been held at the moment of the fork. So the pointer to all this lives in a page
+//! that the kernel zeroes in a forked child. A child's first call sees null and starts afresh, with
+//! no handles; checking that costs a load, not a system call. Numbers of handles are never used
+//! twice, also not by the child, so that a handle of the parent is unknown there: EBADF.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -21,7 +21,8 @@ use crate::sys;
 pub(crate) struct Process {
     /// Whose it is; looked at only where the fork mark is not to be had.
     pid: u32,
-    /// The forking process's own, never looked into; kept so that memory checkers find it referred to.
+    /// The forking process's own, never looked into; kept so that memory checkers find it referred
+    /// to.
     _ancestor: usize,
     handles: RwLock<HashMap<u64, Arc<Handle>>>,
     descriptors: RwLock<HashMap<RawFd, u64>>,

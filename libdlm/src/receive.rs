@@ -45,8 +45,8 @@ impl State {
         }
     }
 
-    /// Takes one entry out of the ring into a queue, and tells those whom it concerns; false: nothing
-    /// is there.
+    /// Takes one entry out of the ring into a queue, and tells those whom it concerns; false:
+    /// nothing is there.
     pub(crate) fn receive_for_others(&mut self) -> bool {
         let received = self.receive();
         if let Some(received) = &received {
@@ -56,7 +56,8 @@ impl State {
         received.is_some()
     }
 
-    /// Takes everything out of the ring on behalf of a pipeline, and tells those whom the rest concerns.
+    /// Takes everything out of the ring on behalf of a pipeline, and tells those whom the rest
+    /// concerns.
     pub(crate) fn receive_pipelined(&mut self) {
         self.look_for_loss();
         while let Some(received) = self.receive() {
@@ -75,8 +76,8 @@ impl State {
         Received { slot: number, waited }
     }
 
-    /// Registers a thread that waits for an operation of a lock. Completions already received are its
-    /// business too: they come before its own.
+    /// Registers a thread that waits for an operation of a lock. Completions already received are
+    /// its business too: they come before its own.
     pub(crate) fn add_waiter(&mut self, number: u32, waiter: &Arc<Waiter>) {
         let slot = self.table.slot(number);
         slot.waiters.push(Arc::clone(waiter));

@@ -1,14 +1,15 @@
 //! What a handle knows: its locks, the events on their way to the program, and who waits.
 //!
-//! One mutex guards it. It is held for moments only, never while a thread sleeps or a callback runs.
-//! An event passes through here in two steps: *received* from the ring into a queue (`receive.rs`), then
+//! One mutex guards it. It is held for moments only, never while a thread sleeps or a callback
+//! runs. An event passes through here in two steps: *received* from the ring into a queue
+//! (`receive.rs`), then
 //! *taken* by a thread that may deliver it. In between lie the rules about threads:
 //!
-//! - whoever serves [`Serve::All`] takes everything: `dlm_dispatch`, the helper thread, every waiting
-//!   call of libdlm_lt, and calls made inside a callback;
-//! - a waiting call of libdlm takes only completions of operations that are waited for, and of those
-//!   with a callback only its own ([`Serve::Waited`]): it never runs foreign callbacks on an unexpected
-//!   thread;
+//! - whoever serves [`Serve::All`] takes everything: `dlm_dispatch`, the helper thread, every
+//! waiting   call of libdlm_lt, and calls made inside a callback;
+//! - a waiting call of libdlm takes only completions of operations that are waited for, and of
+//! those   with a callback only its own ([`Serve::Waited`]): it never runs foreign callbacks on an
+//! unexpected   thread;
 //! - one lock's events are delivered by one thread at a time, in the order of their arrival.
 //!
 //! Invariant of the bell: whenever this mutex is free, the ring is empty and armed, or its bell is
@@ -156,8 +157,8 @@ impl State {
         self.running.iter().any(|thread| *thread != me)
     }
 
-    /// Makes sure that nothing is overlooked while this thread sleeps or is gone: everything received
-    /// is in a queue whose servant knows, and the bell will ring for the next event.
+    /// Makes sure that nothing is overlooked while this thread sleeps or is gone: everything
+    /// received is in a queue whose servant knows, and the bell will ring for the next event.
     pub(crate) fn arm(&mut self) {
         while !self.armed() {
             while self.receive_for_others() {}
@@ -191,7 +192,8 @@ impl State {
         }
     }
 
-    /// Before code of the program runs: an idle thread takes over what may come, or is there already.
+    /// Before code of the program runs: an idle thread takes over what may come, or is there
+    /// already.
     pub(crate) fn share(&mut self) {
         let in_ring = !self.armed();
         if self.sleeper.is_none() {
@@ -304,8 +306,8 @@ impl State {
         }
     }
 
-    /// After a purge of everything that this handle owns: its locks are gone without a word. Threads
-    /// that waited for one are told that it is unlocked.
+    /// After a purge of everything that this handle owns: its locks are gone without a word.
+    /// Threads that waited for one are told that it is unlocked.
     pub(crate) fn forget_all(&mut self) {
         for number in self.table.living() {
             let slot = self.table.slot(number);
@@ -332,8 +334,8 @@ impl State {
         }
     }
 
-    /// Whether a cancel has nothing (more) to wait for: no operation of the lock is in progress, and
-    /// no completion is on its way.
+    /// Whether a cancel has nothing (more) to wait for: no operation of the lock is in progress,
+    /// and no completion is on its way.
     pub(crate) fn is_idle(&self, word: u64) -> bool {
         self.table.resolve(word).is_none_or(|number| {
             let slot = self.table.peek(number);

@@ -68,8 +68,8 @@ pub(crate) fn add_to(
     check(unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &raw mut event) }).map(drop)
 }
 
-/// Waits until a member of `set` has something to report, `timeout` is over (`None`: for ever), or a
-/// signal came, and calls `report` with the cookies.
+/// Waits until a member of `set` has something to report, `timeout` is over (`None`: for ever), or
+/// a signal came, and calls `report` with the cookies.
 pub(crate) fn poll(
     set: BorrowedFd<'_>,
     timeout: Option<Duration>,
@@ -88,8 +88,8 @@ pub(crate) fn poll(
     Ok(())
 }
 
-/// The cookies of the poll set behind a descriptor number of this process; `None`: it is no poll set,
-/// or not open.
+/// The cookies of the poll set behind a descriptor number of this process; `None`: it is no poll
+/// set, or not open.
 pub(crate) fn cookies_of(fd: RawFd) -> Option<Vec<u64>> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
     let cookies: Vec<u64> = text.lines().filter_map(cookie_of_line).collect();

@@ -1,11 +1,11 @@
 //! The locks that a handle knows.
 //!
-//! The daemon returns a *word* with each event: slot number and generation, never a pointer. A lock's
-//! addresses (status block, callbacks, arguments) can be replaced by each convert and unlock, and an
-//! event belongs to the addresses that were current when it was *queued* (semantics.md 5.1, the rule of
-//! 6.12). So each new set of addresses gets the next generation, and a few old sets are kept until an
-//! event of a newer one shows that nothing of theirs can come any more. A word whose lock is gone is
-//! stale, and its events are dropped.
+//! The daemon returns a *word* with each event: slot number and generation, never a pointer. A
+//! lock's addresses (status block, callbacks, arguments) can be replaced by each convert and
+//! unlock, and an event belongs to the addresses that were current when it was *queued*
+//! (semantics.md 5.1, the rule of 6.12). So each new set of addresses gets the next generation, and
+//! a few old sets are kept until an event of a newer one shows that nothing of theirs can come any
+//! more. A word whose lock is gone is stale, and its events are dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -16,8 +16,9 @@ use crate::EINPROG;
 use crate::event::LockEvent;
 use crate::wait::Waiter;
 
-/// Old sets of addresses kept per lock. Only calls refused again and again, each with other addresses
-/// and with nothing dispatched in between, exceed it; then events go to the oldest set kept.
+/// Old sets of addresses kept per lock. Only calls refused again and again, each with other
+/// addresses and with nothing dispatched in between, exceed it; then events go to the oldest set
+/// kept.
 const OLD_TARGETS_MAX: usize = 8;
 
 /// The status block of C programs, `struct dlm_lksb`.
@@ -47,14 +48,14 @@ pub(crate) struct Addresses {
     pub(crate) bast_arg: *mut c_void,
 }
 
-// SAFETY: the addresses are the program's own; it gave them to be used on whichever thread dispatches
-// (libdlm(3)). This crate only uses them there.
+// SAFETY: the addresses are the program's own; it gave them to be used on whichever thread
+// dispatches (libdlm(3)). This crate only uses them there.
 unsafe impl Send for Addresses {}
 // SAFETY: as above; shared access only copies the addresses.
 unsafe impl Sync for Addresses {}
 
-/// A callback's address. Programs pass `(void *)1` where they expect no callback (adoption of orphans),
-/// so nothing within the first page counts as one.
+/// A callback's address. Programs pass `(void *)1` where they expect no callback (adoption of
+/// orphans), so nothing within the first page counts as one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code(CCallback);
 
@@ -95,7 +96,8 @@ pub(crate) enum Target {
     Pipeline(u64),
     /// To a Rust program: blocking callbacks, and, unless somebody waits for them, completions.
     Function { function: Function, completions: bool },
-    /// The caller gave up waiting: a grant that comes all the same is given back, a conversion to this mode.
+    /// The caller gave up waiting: a grant that comes all the same is given back, a conversion to
+    /// this mode.
     GiveBack(Option<u8>),
 }
 
@@ -151,9 +153,9 @@ pub(crate) struct Slot {
     pub(crate) sb_flags: u8,
     /// Number of the last grant.
     pub(crate) token: u64,
-    /// Accepted operations whose completion has not been received. Cancels do not count: they end the
-    /// operation they cancel and have no completion of their own (semantics.md 4.2). Below 0 for the
-    /// moment between a completion's arrival and the answer to the request.
+    /// Accepted operations whose completion has not been received. Cancels do not count: they end
+    /// the operation they cancel and have no completion of their own (semantics.md 4.2). Below 0
+    /// for the moment between a completion's arrival and the answer to the request.
     pub(crate) pending: i32,
     /// Whether an event was taken for delivery; after that the status block's id is set.
     pub(crate) heard: bool,
@@ -161,8 +163,8 @@ pub(crate) struct Slot {
     pub(crate) completed: u64,
     /// Events received and not delivered.
     pub(crate) queued: u32,
-    /// The thread that delivers an event of this lock now, 0: none. One at a time, so that callbacks of
-    /// one lock come in order (D10) also where many threads dispatch.
+    /// The thread that delivers an event of this lock now, 0: none. One at a time, so that
+    /// callbacks of one lock come in order (D10) also where many threads dispatch.
     pub(crate) runner: usize,
     /// Threads that wait for an operation of this lock.
     pub(crate) waiters: Vec<Arc<Waiter>>,

@@ -1,10 +1,11 @@
 //! How threads wait for events: one sleeps in the kernel, the others behind it.
 //!
 //! Any number of threads may wait on one handle. The first becomes the *sleeper* and waits for the
-//! event bell; later ones *follow* on condition variables of their own. The sleeper receives whatever
-//! came, delivers what it may, and wakes whom the rest concerns. A thread that stops waiting hands
-//! over: it empties and arms the ring and wakes a follower, who becomes the sleeper. So no wake-up is
-//! lost (BL-087): every event finds a sleeper, an awake thread bound to look, or a ringing bell.
+//! event bell; later ones *follow* on condition variables of their own. The sleeper receives
+//! whatever came, delivers what it may, and wakes whom the rest concerns. A thread that stops
+//! waiting hands over: it empties and arms the ring and wakes a follower, who becomes the sleeper.
+//! So no wake-up is lost (BL-087): every event finds a sleeper, an awake thread bound to look, or a
+//! ringing bell.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -58,8 +59,8 @@ struct Inner {
     outcome: Option<Outcome>,
 }
 
-// SAFETY: the status block's address is only handed to the thread that delivers the completion, while
-// the thread that waits is inside the call that got it.
+// SAFETY: the status block's address is only handed to the thread that delivers the completion,
+// while the thread that waits is inside the call that got it.
 unsafe impl Send for Waiter {}
 // SAFETY: as above.
 unsafe impl Sync for Waiter {}

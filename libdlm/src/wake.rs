@@ -2,8 +2,8 @@
 //!
 //! | set | members | who waits there |
 //! |---|---|---|
-//! | reply watch | reply bell (edge), socket, kick (edge) | the thread whose call waits for its answer |
-//! | event watch | event bell (edge), socket, kick, lease timer | one thread for all that wait for events |
+//! | reply watch | reply bell (edge), socket, kick (edge) | who waits for the answer to a call |
+//! | event watch | event bell (edge), socket, kick, lease timer | one of all who wait for events |
 //! | public set | event watch, `ready` | the program: what `dlm_get_fd` returns |
 //!
 //! The public set is level-triggered and nested, so it never reports a hang-up (trap 4 of

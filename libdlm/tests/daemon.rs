@@ -102,10 +102,8 @@ fn callbacks_come_where_they_are_dispatched() {
         events.lock().unwrap().len() == 2
     });
     let seen = events.lock().unwrap().clone();
-    let granted = Some(Mode::PR);
-    assert!(
-        matches!(seen[0], LockEvent::Completed(Completion { status: 0, granted: g, .. }) if g == granted)
-    );
+    let LockEvent::Completed(granted) = seen[0] else { panic!("{seen:?}") };
+    assert_eq!((granted.status, granted.granted), (0, Some(Mode::PR)));
     assert_eq!(seen[1], LockEvent::Blocking { lock, mode: Mode::EX });
     space.unlock_wait(lock, None).unwrap();
     waiting.join().unwrap().unwrap();

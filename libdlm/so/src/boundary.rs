@@ -1,8 +1,8 @@
 //! Between C and Rust: errno, handles, names; and no panic goes out.
 //!
 //! A panic inside the library is a fault of ours that must not unwind into C: the call fails with
-//! ENOTRECOVERABLE. Successful calls leave errno as it was, except where the original left the status
-//! in it (waiting calls of libdlm_lt, release).
+//! ENOTRECOVERABLE. Successful calls leave errno as it was, except where the original left the
+//! status in it (waiting calls of libdlm_lt, release).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};

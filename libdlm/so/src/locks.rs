@@ -15,8 +15,8 @@ const LKF_WAIT: u32 = 0x8000_0000;
 /// Asks for a lock, or converts one.
 ///
 /// # Safety
-/// As `<libdlm.h>` says: name, status block and value block are valid, the latter two until the lock is
-/// gone; the callbacks may be called until then.
+/// As `<libdlm.h>` says: name, status block and value block are valid, the latter two until the
+/// lock is gone; the callbacks may be called until then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlm_ls_lock(
     ls: *mut c_void,

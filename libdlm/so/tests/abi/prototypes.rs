@@ -1,5 +1,5 @@
-//! The hand-kept headers against the Rust signatures: prototypes generated from the latter are compiled
-//! together with the former, and differ in nothing.
+//! The hand-kept headers against the Rust signatures: prototypes generated from the latter are
+//! compiled together with the former, and differ in nothing.
 
 use std::collections::BTreeSet;
 
