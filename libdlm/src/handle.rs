@@ -25,6 +25,8 @@ use crate::{Error, sys};
 /// A handle on a lockspace, of the process that opened it.
 pub struct Handle {
     number: u64,
+    /// The process that opened it.
+    owner: &'static Process,
     pub(crate) page: Arc<Page>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) calls: Mutex<Calls>,
@@ -79,6 +81,7 @@ impl Handle {
         state.look_for_loss();
         let handle = Arc::new(Self {
             number: Process::next_number(),
+            owner: process,
             page,
             wake,
             calls: Mutex::new(Calls::new(submissions, replies)),
@@ -93,6 +96,12 @@ impl Handle {
     /// The handle's number in this process.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Whether this process opened it. If not, nothing else of it may be touched: a mutex may have
+    /// been held at the moment of the fork, and the pages are the parent's.
+    pub(crate) fn is_ours(&self) -> bool {
+        std::ptr::eq(process::current(), self.owner)
     }
 
     /// This node's id.
@@ -238,9 +247,7 @@ impl Handle {
     /// The handle was closed before (nothing is done), the daemon is gone, or its refusal: EBUSY
     /// where locks remain and `force` is false. The handle is ended all the same.
     pub fn release(&self, force: bool) -> Result<(), Error> {
-        let lost = self.state.lock().lost();
-        self.shut()?;
-        if let Some(reason) = lost {
+        if let Some(reason) = self.shut()? {
             return Err(Error::Lost(reason));
         }
         match self.finish(&ClientMessage::Release { force })? {
@@ -249,11 +256,13 @@ impl Handle {
         }
     }
 
-    /// Makes the handle unusable for everybody, and waits until nobody uses it.
-    fn shut(&self) -> Result<(), Error> {
+    /// Makes the handle unusable for everybody, and waits until nobody uses it. Says if it was lost.
+    fn shut(&self) -> Result<Option<LostReason>, Error> {
         process::current().forget(self.number).ok_or(Error::NotOurs)?;
+        let lost;
         {
             let mut state = self.state.lock();
+            lost = state.lost();
             state.end(End::Closed);
             while state.others_deliver() {
                 self.wake.quiet.wait(&mut state);
@@ -266,7 +275,7 @@ impl Handle {
             let _ = helper.thread.join();
         }
         self.wake.close_descriptor();
-        Ok(())
+        Ok(lost)
     }
 
     /// The last conversation of a handle.

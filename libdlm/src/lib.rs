@@ -33,7 +33,7 @@
 //! - No lock of this crate is held while a callback runs: a callback may call everything, also what
 //!   waits, and close.
 //! - One lock's events come one at a time, in order. Callbacks run only where the program
-//! dispatches.
+//!   dispatches.
 //!
 //! # How it is cut
 //!

@@ -227,13 +227,13 @@ impl Lockspace {
     /// As [`Lockspace::lock`].
     pub fn lock_wait(&self, name: &[u8], mode: Mode, wanted: &Wanted) -> Result<Completion, Error> {
         check_name(name)?;
-        let (waiter, deadline) = (self.waiter(WaitFor::Operation), wanted.deadline());
+        let (waiter, deadline) = (self.waiter(WaitFor::Operation)?, wanted.deadline());
         let asking = Asking { waiter: Some(&waiter), deadline };
         let target = wanted.target().waited_for();
-        let asked = self.inner().request(name, wanted.call(mode), target, asking);
+        let asked = self.inner()?.request(name, wanted.call(mode), target, asking);
         let lock = self.accepted(asked, &waiter)?;
         if LockFlags(wanted.flags).has(LockFlags::ORPHAN) {
-            self.inner().state.lock().remove_waiter(lock.word, &waiter);
+            self.inner()?.state.lock().remove_waiter(lock.word, &waiter);
             return Ok(Completion { lock, status: 0, granted: Some(mode), ..Completion::GONE });
         }
         self.ended(lock.word, &waiter, deadline).and_then(Completion::result)
@@ -246,7 +246,7 @@ impl Lockspace {
     /// [`Error::Lost`], [`Error::Refused`]; then nothing was done.
     pub fn request(&self, name: &[u8], mode: Mode, wanted: &Wanted) -> Result<LockRef, Error> {
         check_name(name)?;
-        self.inner().request(name, wanted.call(mode), wanted.target(), Asking::default())
+        self.inner()?.request(name, wanted.call(mode), wanted.target(), Asking::default())
     }
 
     /// Converts a lock and waits for it. Its callback stays, unless `wanted` has another one.
@@ -259,12 +259,12 @@ impl Lockspace {
         mode: Mode,
         wanted: &Wanted,
     ) -> Result<Completion, Error> {
-        let (waiter, deadline) = (self.waiter(WaitFor::Operation), wanted.deadline());
+        let (waiter, deadline) = (self.waiter(WaitFor::Operation)?, wanted.deadline());
         let asking = Asking { waiter: Some(&waiter), deadline };
         let (call, value) = (wanted.call(mode), wanted.value_block());
         let target = keeping(wanted);
         let target = |before: &Target| target(before).waited_for();
-        let asked = self.inner().convert(Which::Ref(lock), call, value, target, asking);
+        let asked = self.inner()?.convert(Which::Ref(lock), call, value, target, asking);
         let word = self.accepted(asked, &waiter)?;
         self.ended(word, &waiter, deadline).and_then(Completion::result)
     }
@@ -276,7 +276,7 @@ impl Lockspace {
     pub fn convert(&self, lock: LockRef, mode: Mode, wanted: &Wanted) -> Result<(), Error> {
         let (call, value) = (wanted.call(mode), wanted.value_block());
         let asking = Asking::default();
-        self.inner().convert(Which::Ref(lock), call, value, keeping(wanted), asking).map(drop)
+        self.inner()?.convert(Which::Ref(lock), call, value, keeping(wanted), asking).map(drop)
     }
 
     /// Lets a lock go and waits until it is gone. `value`: what an EX or PW lock stores.
@@ -298,10 +298,10 @@ impl Lockspace {
         flags: LockFlags,
         value: Option<&Value>,
     ) -> Result<(), Error> {
-        let waiter = self.waiter(WaitFor::Unlock);
+        let waiter = self.waiter(WaitFor::Unlock)?;
         let asking = Asking { waiter: Some(&waiter), deadline: None };
         let target = Target::waited_for;
-        let asked = self.inner().unlock(Which::Ref(lock), flags, value, target, asking);
+        let asked = self.inner()?.unlock(Which::Ref(lock), flags, value, target, asking);
         let word = self.accepted(asked, &waiter)?;
         match self.ended(word, &waiter, None)?.status {
             0 | EUNLOCK => Ok(()),
@@ -316,7 +316,7 @@ impl Lockspace {
     /// [`Error::Lost`], [`Error::Refused`].
     pub fn cancel(&self, lock: LockRef) -> Result<(), Error> {
         let (flags, asking) = (LockFlags::CANCEL, Asking::default());
-        self.inner().unlock(Which::Ref(lock), flags, None, Target::clone, asking).map(drop)
+        self.inner()?.unlock(Which::Ref(lock), flags, None, Target::clone, asking).map(drop)
     }
 
     /// As [`Lockspace::cancel`], but the completion will say EDEADLK.
@@ -324,7 +324,7 @@ impl Lockspace {
     /// # Errors
     /// As [`Lockspace::cancel`].
     pub fn deadlock_cancel(&self, lock: LockRef) -> Result<(), Error> {
-        self.inner().plain_call(&Operation::DeadlockCancel { lkid: lock.id, flags: 0 })
+        self.inner()?.plain_call(&Operation::DeadlockCancel { lkid: lock.id, flags: 0 })
     }
 
     /// Removes orphans of a dead process (`pid` 0: of all) on a node (0: this one).
@@ -332,7 +332,7 @@ impl Lockspace {
     /// # Errors
     /// [`Error::Lost`], [`Error::Refused`].
     pub fn purge(&self, node: u32, pid: u32) -> Result<(), Error> {
-        self.inner().purge(node, pid)
+        self.inner()?.purge(node, pid)
     }
 
     /// Runs the callbacks of everything that has happened, on this thread.
@@ -340,7 +340,7 @@ impl Lockspace {
     /// # Errors
     /// [`Error::Lost`], after the last completions and the loss callback.
     pub fn dispatch(&self) -> Result<(), Error> {
-        self.inner().dispatch()
+        self.inner()?.dispatch()
     }
 
     /// Starts a thread that dispatches as long as the handle is open.
@@ -348,7 +348,7 @@ impl Lockspace {
     /// # Errors
     /// [`Error::System`] with EEXIST if it runs already; else what the system says.
     pub fn spawn_dispatcher(&self) -> Result<(), Error> {
-        self.inner().start_helper()
+        self.inner()?.start_helper()
     }
 
     /// A descriptor that is readable while [`Lockspace::dispatch`] would find something; for poll
@@ -357,19 +357,21 @@ impl Lockspace {
     /// # Errors
     /// The process has no descriptor left.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
-        let fd: RawFd = self.inner().descriptor()?;
+        let fd: RawFd = self.inner()?.descriptor()?;
         // SAFETY: it is open until the handle is closed, which the borrow outlives.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Has `callback` called once when the handle is lost, where callbacks run.
     pub fn on_loss(&self, callback: impl Fn(LostReason) + Send + Sync + 'static) {
-        self.inner().set_loss_callback(Some(Arc::new(callback)));
+        if let Ok(handle) = self.inner() {
+            handle.set_loss_callback(Some(Arc::new(callback)));
+        }
     }
 
     /// Why the handle was lost, if it was. Never waits.
     pub fn lost(&self) -> Option<LostReason> {
-        self.inner().lost()
+        self.inner().ok()?.lost()
     }
 
     /// Gives listings a text beside the locks of this handle, up to 64 bytes.
@@ -377,12 +379,12 @@ impl Lockspace {
     /// # Errors
     /// [`Error::Lost`]; EINVAL if it is longer.
     pub fn set_label(&self, label: &str) -> Result<(), Error> {
-        self.inner().set_label(label.as_bytes())
+        self.inner()?.set_label(label.as_bytes())
     }
 
     /// This node's id.
     pub fn node(&self) -> u32 {
-        self.inner().node()
+        self.handle.0.node()
     }
 
     /// Requests without waiting for replies, for many at a time. One pipeline per handle.
@@ -396,7 +398,7 @@ impl Lockspace {
     /// Closes the handle at once, whatever clones and guards there are.
     pub fn close(self) {
         // Closed before: as wanted.
-        let _ = self.inner().close();
+        let _ = self.handle.0.close();
     }
 
     /// Closes the handle and takes back one creation of the lockspace, which goes with the last
@@ -405,32 +407,32 @@ impl Lockspace {
     /// # Errors
     /// EBUSY where others' locks remain and `force` is false: then the lockspace stays.
     pub fn release(self, force: bool) -> Result<(), Error> {
-        self.inner().release(force)
+        self.inner()?.release(force)
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Handle> {
-        &self.handle.0
+    /// The handle, unless this process is a child of its owner: then it must not even be looked at.
+    pub(crate) fn inner(&self) -> Result<&Arc<Handle>, Error> {
+        if self.handle.0.is_ours() { Ok(&self.handle.0) } else { Err(Error::NotOurs) }
     }
 
-    fn waiter(&self, wait_for: WaitFor) -> Arc<Waiter> {
-        let nested = self.inner().state.lock().in_callback();
+    fn waiter(&self, wait_for: WaitFor) -> Result<Arc<Waiter>, Error> {
+        let nested = self.inner()?.state.lock().in_callback();
         let serve = if nested { Serve::All } else { Serve::Waited };
-        Waiter::new(serve, wait_for, std::ptr::null_mut())
+        Ok(Waiter::new(serve, wait_for, std::ptr::null_mut()))
     }
 
     fn accepted<T>(&self, asked: Result<T, Error>, waiter: &Arc<Waiter>) -> Result<T, Error> {
-        asked.inspect_err(|&error| {
-            if error == Error::TimedOut {
-                // What was granted in the last moment is given back: its caller has given up.
-                if let Ok(Outcome::Completed(Completion { lock, status: 0, .. })) =
-                    self.inner().abandon(waiter.word(), waiter)
-                {
-                    self.inner().unlock_quietly(lock);
-                }
-            } else {
-                self.inner().state.lock().hand_over();
-            }
-        })
+        let Err(error) = asked else { return asked };
+        let handle = self.inner()?;
+        if error != Error::TimedOut {
+            handle.state.lock().hand_over();
+        } else if let Ok(Outcome::Completed(Completion { lock, status: 0, .. })) =
+            handle.abandon(waiter.word(), waiter)
+        {
+            // What was granted in the last moment is given back: its caller has given up.
+            handle.unlock_quietly(lock);
+        }
+        Err(error)
     }
 
     fn ended(
@@ -439,7 +441,7 @@ impl Lockspace {
         waiter: &Arc<Waiter>,
         deadline: Option<Instant>,
     ) -> Result<Completion, Error> {
-        match self.inner().await_completion(word, waiter, false, deadline)? {
+        match self.inner()?.await_completion(word, waiter, false, deadline)? {
             Outcome::Completed(completion) => Ok(completion),
             Outcome::Nothing => Ok(Completion::GONE),
         }
@@ -497,8 +499,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.kept {
-            self.space.inner().unlock_quietly(self.lock());
+        if let (false, Ok(handle)) = (self.kept, self.space.inner()) {
+            handle.unlock_quietly(self.lock());
         }
     }
 }

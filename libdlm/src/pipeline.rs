@@ -37,7 +37,7 @@ impl Pipeline {
     pub(crate) fn new(space: Lockspace) -> Result<Self, Error> {
         let waiter = Waiter::new(Serve::Waited, WaitFor::Other, std::ptr::null_mut());
         {
-            let mut state = space.inner().state.lock();
+            let mut state = space.inner()?.state.lock();
             state.check()?;
             if state.pipeline.is_some() {
                 return Err(Error::System(libc::EBUSY));
@@ -127,7 +127,7 @@ impl Pipeline {
     /// # Errors
     /// [`Error::Lost`].
     pub fn submit(&mut self) -> Result<(), Error> {
-        let handle = self.space.inner();
+        let handle = self.space.inner()?;
         handle.flush(&mut handle.calls.lock())
     }
 
@@ -136,7 +136,7 @@ impl Pipeline {
     /// # Errors
     /// [`Error::Lost`].
     pub fn poll(&mut self, events: &mut Vec<Tagged>) -> Result<usize, Error> {
-        let mut state = self.space.inner().state.lock();
+        let mut state = self.space.inner()?.state.lock();
         let taken = drain(&mut state, events);
         if taken == 0 { state.check().map(|()| 0) } else { Ok(taken) }
     }
@@ -157,7 +157,7 @@ impl Pipeline {
             0 => None,
             taken => Some(taken),
         };
-        match self.space.inner().wait_until(&self.waiter, deadline, goal) {
+        match self.space.inner()?.wait_until(&self.waiter, deadline, goal) {
             Ok(taken) => Ok(taken),
             Err(Unmet::TimedOut) => Ok(0),
             Err(Unmet::Ended(error)) => Err(error),
@@ -166,7 +166,7 @@ impl Pipeline {
 
     fn push_lock(&self, name: &[u8], mut call: CallArgs, key: u64) -> Result<(), Error> {
         {
-            let mut state = self.space.inner().state.lock();
+            let mut state = self.space.inner()?.state.lock();
             state.check()?;
             call.user = state.table.add(Target::Pipeline(key));
             state.table.slot(call.user as u32).pending = 1;
@@ -176,7 +176,7 @@ impl Pipeline {
 
     /// Notes the operation's key; the word that stands for it.
     fn announce(&self, lock: LockRef, key: u64, pending: i32) -> Result<u64, Error> {
-        let mut state = self.space.inner().state.lock();
+        let mut state = self.space.inner()?.state.lock();
         state.check()?;
         let number = state.table.resolve(lock.word);
         let number = number.filter(|number| state.table.peek(*number).id == lock.id);
@@ -186,14 +186,14 @@ impl Pipeline {
     }
 
     fn push(&self, operation: &Operation<'_>, key: u64) -> Result<(), Error> {
-        let handle = self.space.inner();
+        let handle = self.space.inner()?;
         handle.submit(&mut handle.calls.lock(), &Submission::new(operation, key, false))
     }
 }
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        let handle = self.space.inner();
+        let Ok(handle) = self.space.inner() else { return };
         // Pushed is pushed.
         let _ = handle.flush(&mut handle.calls.lock());
         let mut state = handle.state.lock();

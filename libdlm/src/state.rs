@@ -6,10 +6,10 @@
 //! *taken* by a thread that may deliver it. In between lie the rules about threads:
 //!
 //! - whoever serves [`Serve::All`] takes everything: `dlm_dispatch`, the helper thread, every
-//! waiting   call of libdlm_lt, and calls made inside a callback;
+//!   waiting call of libdlm_lt, and calls made inside a callback;
 //! - a waiting call of libdlm takes only completions of operations that are waited for, and of
-//! those   with a callback only its own ([`Serve::Waited`]): it never runs foreign callbacks on an
-//! unexpected   thread;
+//!   those with a callback only its own ([`Serve::Waited`]): it never runs foreign callbacks on an
+//!   unexpected thread;
 //! - one lock's events are delivered by one thread at a time, in the order of their arrival.
 //!
 //! Invariant of the bell: whenever this mutex is free, the ring is empty and armed, or its bell is

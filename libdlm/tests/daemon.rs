@@ -262,6 +262,32 @@ fn a_killed_daemon_is_a_loss() {
 }
 
 #[test]
+fn a_forked_child_is_refused_and_harms_nothing() {
+    let daemon = daemon();
+    let (space, other) = (create(&daemon), create(&daemon));
+    let guard = space.lock(b"n", Mode::EX, &Wanted::new()).unwrap();
+    let (asked, lock) = (space.clone(), guard.lock());
+    // SAFETY: the child calls only what is tested, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = asked.unlock_wait(lock, None) == Err(Error::NotOurs)
+            && asked.lock_wait(b"m", Mode::EX, &Wanted::new()).is_err()
+            && asked.dispatch() == Err(Error::NotOurs)
+            && asked.lost().is_none();
+        drop((guard, asked, space));
+        // SAFETY: ends this process without running anything of the parent's.
+        unsafe { libc::_exit(if refused { 0 } else { 1 }) }
+    }
+    let mut status = 0;
+    // SAFETY: our own child; `status` lives across the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "refused in the child");
+    assert!(other.try_lock(b"n", Mode::CR).unwrap().is_none(), "still held by the parent");
+    guard.unlock().unwrap();
+    assert!(other.try_lock(b"n", Mode::EX).unwrap().is_some());
+}
+
+#[test]
 fn first_uses_of_a_handle_by_many_threads() {
     let daemon = daemon();
     let space = create(&daemon);
