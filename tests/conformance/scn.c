@@ -104,8 +104,12 @@ static int tcp_connect(int node, int port)
 	char ip[32];
 	int s = -1, one = 1;
 
-	snprintf(ip, sizeof ip, "10.77.0.%d", node);
-	inet_aton(getenv("SCN_ADDR") ? getenv("SCN_ADDR") : ip, &a.sin_addr);
+	/* SCN_ADDR: the agent's address, or "<network>.+<n>": node i has <network>.<n + i> */
+	const char *where = getenv("SCN_ADDR"), *plus = where ? strchr(where, '+') : NULL;
+	if (plus) snprintf(ip, sizeof ip, "%.*s%d", (int)(plus - where), where, atoi(plus) + node);
+	else if (where) snprintf(ip, sizeof ip, "%.31s", where);
+	else snprintf(ip, sizeof ip, "10.77.0.%d", node);
+	inet_aton(ip, &a.sin_addr);
 	for (int i = 0; i < 50; i++) {
 		s = socket(AF_INET, SOCK_STREAM, 0);
 		if (!connect(s, (void *)&a, sizeof a)) break;
@@ -243,7 +247,8 @@ static int run_file(const char *path)
 			snprintf(b, sizeof b, "%.200s/kill.%.30s", dir ? dir : ".", t[1]);
 			close(open(b, O_CREAT | O_WRONLY, 0600));
 			for (i = 0; i < nprocs; i++) if (procs[i].node == atoi(t[1])) procs[i].dead = 1;
-			settle_all(n > 2 ? atoi(t[2]) : 15000);
+			const char *quiet = getenv("SCN_KILL_QUIET");
+			settle_all(quiet ? atoi(quiet) : n > 2 ? atoi(t[2]) : 15000);
 			continue;
 		}
 		if (!strcmp(t[0], "sameid")) {
@@ -301,6 +306,7 @@ static void agent(int port)
 
 	signal(SIGCHLD, SIG_IGN);
 	setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (getenv("SCN_ADDR")) inet_aton(getenv("SCN_ADDR"), &a.sin_addr);
 	if (bind(s, (void *)&a, sizeof a) || listen(s, 16)) { perror("agent"); exit(1); }
 	for (;;) {
 		int c = accept(s, NULL, NULL);

@@ -1,6 +1,8 @@
-//! `cargo xtask conformance`: the one-node scenarios, through the C library, against the kernel's answers.
+//! `cargo xtask conformance`: the scenarios, through the C library, against the kernel's answers.
 //!
-//! Each scenario has a daemon of its own, so that several run at once and none sees what another left behind.
+//! Each scenario has daemons of its own, so that several run at once and none sees what another left behind.
+
+mod many;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -96,26 +98,31 @@ fn parse(args: &[String]) -> Result<Options, Ending> {
     Ok(options)
 }
 
-/// The one-node scenarios, or those named.
+/// The scenarios, or those named.
 fn scenarios(folder: &Path, names: &[String]) -> Result<Vec<String>, Ending> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder.join("scenarios"))? {
         let file = entry?.file_name().to_string_lossy().into_owned();
         if let Some(name) = file.strip_suffix(".txt")
-            && name.starts_with("1-")
+            && nodes_of(name) > 0
             && (names.is_empty() || names.iter().any(|wanted| wanted == name))
         {
             found.push(name.to_string());
         }
     }
     if let Some(stranger) = names.iter().find(|name| !found.contains(name)) {
-        return Err(Ending::Usage(format!("there is no one-node scenario {stranger}")));
+        return Err(Ending::Usage(format!("there is no scenario {stranger}")));
     }
     if found.is_empty() {
         return Err(Ending::CannotRun("tests/conformance/scenarios holds no scenario".into()));
     }
     found.sort();
     Ok(found)
+}
+
+/// How many nodes a scenario needs, by its name; 0 if that does not say.
+fn nodes_of(name: &str) -> u32 {
+    name.split_once('-').and_then(|(nodes, _)| nodes.parse().ok()).unwrap_or(0)
 }
 
 fn next(queue: &Mutex<VecDeque<String>>) -> Option<String> {
@@ -154,7 +161,12 @@ impl Run<'_> {
         let expected = differences::apply(&self.differences, name, &strip(&golden))?;
         let second = read(&kernel.with_extension("out.alt")).map(|text| strip(&text));
         let mut ours = self.play(name, self.options.quiet_ms)?;
-        let right = |ours: &String| *ours == expected || second.as_ref() == Ok(ours);
+        let many = nodes_of(name) > 1;
+        let equal =
+            |one: &str, other: &str| one == other || many && many::same_per_lock(one, other);
+        let right = |ours: &String| {
+            equal(ours, &expected) || second.as_ref().is_ok_and(|second| equal(ours, second))
+        };
         if !right(&ours) && self.options.quiet_ms < QUIET_LAST_MS {
             ours = self.play(name, QUIET_LAST_MS)?;
         }
@@ -166,6 +178,9 @@ impl Run<'_> {
 
     /// Our answer, stripped; also kept in a file.
     fn play(&self, name: &str, quiet_ms: u32) -> Result<String, String> {
+        if nodes_of(name) > 1 {
+            return self.play_many(name, quiet_ms);
+        }
         let dir = Scratch::new("scn").map_err(|error| error.to_string())?;
         let mut daemon =
             Daemon::start(self.places, dir.path(), &[]).map_err(|error| error.to_string())?;
@@ -186,7 +201,28 @@ impl Run<'_> {
         if let Some(status) = daemon.ended().map_err(|error| error.to_string())? {
             return Err(format!("dlmd ended with {status}:\n{}", daemon.log()));
         }
-        let ours = strip(&ended.output);
+        self.keep(name, &ended.output)
+    }
+
+    /// As [`Run::play`], on several nodes.
+    fn play_many(&self, name: &str, quiet_ms: u32) -> Result<String, String> {
+        let (ended, logs) = many::play(&many::Scenario {
+            places: self.places,
+            runner: &self.runner,
+            file: self.places.root.join(format!("tests/conformance/scenarios/{name}.txt")),
+            nodes: nodes_of(name),
+            quiet_ms,
+            log: self.answers.join(format!("{name}.raw")),
+            budget: BUDGET,
+        })?;
+        if let Some(trouble) = ended.trouble() {
+            return Err(format!("the runner {trouble}:\n{}\n{logs}", ended.tail(12)));
+        }
+        self.keep(name, &ended.output)
+    }
+
+    fn keep(&self, name: &str, output: &str) -> Result<String, String> {
+        let ours = strip(output);
         std::fs::write(self.answers.join(format!("{name}.out")), &ours)
             .map_err(|error| error.to_string())?;
         Ok(ours)

@@ -23,15 +23,32 @@ impl Daemon {
     /// Starts the release build's dlmd with everything it writes in `dir`, and waits until it says READY.
     /// It ends with us, by its standard input. Its log is `dir/dlmd.log`. `options` are further words of its command line.
     pub(crate) fn start(places: &Places, dir: &Path, options: &[&str]) -> io::Result<Daemon> {
+        let config = "# no configuration of the machine's own daemon\n";
+        Self::start_as(places, dir, config, options, &[])
+    }
+
+    /// As [`Daemon::start`], with this dlm.conf, and as the last words of another command line (a
+    /// command that becomes its last words). `dir` may be one that an earlier daemon has used.
+    pub(crate) fn start_as(
+        places: &Places,
+        dir: &Path,
+        configuration: &str,
+        options: &[&str],
+        before: &[String],
+    ) -> io::Result<Daemon> {
         std::fs::create_dir_all(dir)?;
         let config = dir.join("dlm.conf");
-        std::fs::write(&config, "# no configuration of the machine's own daemon\n")?;
+        std::fs::write(&config, configuration)?;
+        let _ = std::fs::remove_file(dir.join("notify"));
         let notify_path = dir.join("notify");
         let notify = UnixDatagram::bind(&notify_path)?;
         notify.set_read_timeout(Some(Duration::from_millis(50)))?;
-        let log = File::create(dir.join("dlmd.log"))?;
+        let log = File::options().create(true).append(true).open(dir.join("dlmd.log"))?;
         let program = places.release().join("dlmd");
-        let child = Command::new(&program)
+        let mut words = before.iter().map(PathBuf::from).chain([program.clone()]);
+        let first = words.next().unwrap_or_default();
+        let child = Command::new(first)
+            .args(words)
             .args(["--foreground", "--until-stdin-closes", "--override-kernel-dlm", "--config"])
             .arg(&config)
             .arg("--socket")
@@ -67,6 +84,11 @@ impl Daemon {
             }
         }
         Err(io::Error::other(format!("dlmd did not say that it serves:\n{}", self.log())))
+    }
+
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Its socket, for `$DLM_SOCKET`.

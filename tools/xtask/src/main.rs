@@ -17,6 +17,7 @@ mod fuzz;
 mod install;
 mod job;
 mod leftover;
+mod nodes;
 mod packages;
 mod places;
 mod products;
@@ -35,7 +36,7 @@ usage: cargo xtask COMMAND [options]
   test [--no-install] [--only SUITE]... [--list]
                       every test of the project; installs missing Debian packages when run as root
   conformance [-q MS] [--jobs N] [NAME]...
-                      the one-node scenarios against the kernel's recorded answers
+                      the scenarios against the kernel's recorded answers
   clients [NAME]...   unmodified Debian programs against our libraries (needs root)
   fuzz [SECONDS]      every fuzz target for a few seconds
   bench               the benchmark's quick mode: does it still run

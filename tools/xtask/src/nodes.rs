@@ -1,0 +1,182 @@
+//! Several daemons of our own as one cluster, with the views of `dlm_tool feed`.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::daemon::Daemon;
+use crate::places::Places;
+
+/// Where the daemons run.
+pub(crate) enum Hosts {
+    /// On loopback addresses of their own.
+    Loopback,
+    /// In the network namespaces `<prefix>-n1` and so on, as made by tests/cluster/netns-cluster.sh with
+    /// this address prefix.
+    Namespaces { prefix: String, net: String },
+}
+
+/// The cluster; dropping it ends it.
+pub(crate) struct Nodes {
+    places: Places,
+    dir: PathBuf,
+    config: String,
+    addresses: Vec<String>,
+    hosts: Hosts,
+    daemons: Vec<Option<Daemon>>,
+    feed: Feed,
+}
+
+impl Nodes {
+    /// Starts `count` daemons with everything they write in `dir`; `lines` are further lines of their
+    /// dlm.conf.
+    pub(crate) fn start(
+        places: &Places,
+        dir: &Path,
+        count: u32,
+        hosts: Hosts,
+        lines: &str,
+    ) -> io::Result<Nodes> {
+        std::fs::create_dir_all(dir)?;
+        let authkey = dir.join("authkey");
+        let made = Command::new(places.release().join("dlm_tool"))
+            .arg("keygen")
+            .arg(&authkey)
+            .stdout(Stdio::null())
+            .status()?;
+        if !made.success() {
+            return Err(io::Error::other("dlm_tool keygen failed"));
+        }
+        let addresses = addresses(&hosts, count);
+        let mut config = format!("membership=external\nauthkey={}\n{lines}\n", authkey.display());
+        for (node, address) in (1..).zip(&addresses) {
+            let _ = writeln!(config, "node id={node} addr={address}");
+        }
+        let sockets = (1..=count).map(|node| (node, dir.join(format!("n{node}/dlmd.sock"))));
+        let feed = Feed::start(places, sockets)?;
+        let (places, dir) = (places.clone(), dir.to_path_buf());
+        let daemons = (0..count).map(|_| None).collect();
+        let mut nodes = Nodes { places, dir, config, addresses, hosts, daemons, feed };
+        for node in 1..=count {
+            nodes.restart(node)?;
+        }
+        Ok(nodes)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.daemons.len() as u32
+    }
+
+    /// A running daemon.
+    pub(crate) fn daemon(&mut self, node: u32) -> io::Result<&mut Daemon> {
+        let daemon = self.daemons.get_mut(node as usize - 1).and_then(Option::as_mut);
+        daemon.ok_or_else(|| io::Error::other(format!("node {node} is down")))
+    }
+
+    /// The address of a node.
+    pub(crate) fn address(&self, node: u32) -> &str {
+        &self.addresses[node as usize - 1]
+    }
+
+    /// The socket of a node's daemon.
+    pub(crate) fn socket(&self, node: u32) -> PathBuf {
+        self.dir.join(format!("n{node}/dlmd.sock"))
+    }
+
+    /// Kills a node's daemon, whose clients are gone already; the others do not hear of it.
+    pub(crate) fn crash(&mut self, node: u32) {
+        self.daemons[node as usize - 1] = None;
+    }
+
+    /// Starts a node's daemon, again or for the first time.
+    pub(crate) fn restart(&mut self, node: u32) -> io::Result<()> {
+        let before = match &self.hosts {
+            Hosts::Loopback => Vec::new(),
+            Hosts::Namespaces { prefix, .. } => {
+                let host = format!("{prefix}-n{node}");
+                ["ip", "netns", "exec"].map(str::to_owned).into_iter().chain([host]).collect()
+            }
+        };
+        let config = format!("nodeid={node}\n{}", self.config);
+        let dir = self.dir.join(format!("n{node}"));
+        let daemon = Daemon::start_as(&self.places, &dir, &config, &[], &before)?;
+        self.daemons[node as usize - 1] = Some(daemon);
+        Ok(())
+    }
+
+    /// Tells the feeder something; its answer.
+    pub(crate) fn say(&mut self, line: &str) -> io::Result<String> {
+        self.feed.say(line)
+    }
+
+    /// What all daemons logged.
+    pub(crate) fn logs(&self) -> String {
+        let mut text = String::new();
+        for node in 1..=self.count() {
+            let log = std::fs::read(self.dir.join(format!("n{node}/dlmd.log"))).unwrap_or_default();
+            let _ = writeln!(text, "--- node {node}\n{}", String::from_utf8_lossy(&log));
+        }
+        text
+    }
+}
+
+/// `dlm_tool feed`.
+struct Feed {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Feed {
+    fn start(places: &Places, sockets: impl Iterator<Item = (u32, PathBuf)>) -> io::Result<Feed> {
+        let nodes = sockets.map(|(node, socket)| format!("{node}={}", socket.display()));
+        let mut child = Command::new(places.release().join("dlm_tool"))
+            .arg("feed")
+            .args(nodes)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        match (input, output) {
+            (Some(input), Some(output)) => {
+                Ok(Feed { child, input, output: BufReader::new(output) })
+            }
+            _ => Err(io::Error::other("dlm_tool feed has no pipes")),
+        }
+    }
+
+    fn say(&mut self, line: &str) -> io::Result<String> {
+        writeln!(self.input, "{line}")?;
+        self.input.flush()?;
+        let mut answer = String::new();
+        self.output.read_line(&mut answer)?;
+        Ok(answer.trim_end().to_owned())
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn addresses(hosts: &Hosts, count: u32) -> Vec<String> {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    match hosts {
+        Hosts::Namespaces { net, .. } => {
+            (1..=count).map(|node| format!("{net}.1.{node}")).collect()
+        }
+        Hosts::Loopback => {
+            // Others of this process, and of other processes, have others.
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let pid = std::process::id();
+            let network =
+                format!("127.{}.{}", 128 + (pid & 0x3f), (pid >> 6 & 0xff) ^ (number >> 4));
+            (1..=count).map(|node| format!("{network}.{}", (number & 15) * 16 + node)).collect()
+        }
+    }
+}
