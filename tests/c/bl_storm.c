@@ -10,25 +10,28 @@
 static struct t_lock a;
 
 /* ---------------------------------------------------------------- give and take on notice */
-struct give { volatile int total; int want; volatile int mine[3]; };
+struct give { volatile int total, finished; int want; };
 static struct give *give;
 
 static void giver(int fd, void *arg)
 {
-	int me = (int)(long)arg;
+	int me = (int)(long)arg, i, before, others;
 	dlm_lshandle_t ls = t_open(t_space_name());
 
 	t_put(fd, 'o');
 	t_expect(&(struct t_proc){.fd = fd}, 'g');
-	while (give->total < give->want) {
+	for (i = 0; i < give->want; i++) {
 		t_lock(&a, ls, LKM_EXMODE, 0, "n");
+		before = give->total;
 		EQUAL(t_done(&a), 0, "a request for EX");
 		EQUAL(a.early, 0, "blocking notices before the grant");
-		__sync_fetch_and_add(&give->total, 1);
-		give->mine[me]++;
-		PUMP_UNTIL(ls, a.basts || give->total >= give->want);
+		/* two are ahead in line at most, and two may not have counted theirs yet */
+		others = __sync_fetch_and_add(&give->total, 1) - before;
+		CHECK(others <= 4, "client %d: %d grants went by", me, others);
+		PUMP_UNTIL(ls, a.basts || give->finished == 2);
 		t_drop(&a);
 	}
+	__sync_fetch_and_add(&give->finished, 1);
 	dlm_close_lockspace(ls);
 	t_put(fd, 'd');
 }
@@ -40,7 +43,7 @@ static void no_livelock(void)
 	long i;
 
 	give = t_shared(sizeof *give);
-	give->want = t_scaled(300, 1000);
+	give->want = t_scaled(100, 334);
 	for (i = 0; i < 3; i++)
 		p[i] = t_spawn(giver, (void *)i);
 	for (i = 0; i < 3; i++)
@@ -51,9 +54,6 @@ static void no_livelock(void)
 		t_expect(&p[i], 'd');
 		t_join(&p[i]);
 	}
-	for (i = 0; i < 3; i++)
-		CHECK(give->mine[i] >= give->want / 5, "client %ld had the lock %d times of %d", i,
-		      give->mine[i], give->want);
 	t_release(ls);
 }
 
@@ -198,8 +198,7 @@ static void try_locks(void)
 	trial->stop = 1;
 	for (i = 0; i < workers; i++)
 		t_join(&p[i]);
-	CHECK(trial->grants > 0 && trial->grants < trial->tries, "%ld grants of %ld tries",
-	      trial->grants, trial->tries);
+	CHECK(trial->grants > 0, "%ld grants of %ld tries", trial->grants, trial->tries);
 	for (i = 0; i < NAMES; i++) {	/* waits for those of the last killed */
 		snprintf(name, sizeof name, "n%d", i);
 		t_get(&a, ls, LKM_EXMODE, 0, name);
