@@ -256,7 +256,8 @@ impl Handle {
         }
     }
 
-    /// Makes the handle unusable for everybody, and waits until nobody uses it. Says if it was lost.
+    /// Makes the handle unusable for everybody, and waits until nobody uses it. Says if it was
+    /// lost.
     fn shut(&self) -> Result<Option<LostReason>, Error> {
         process::current().forget(self.number).ok_or(Error::NotOurs)?;
         let lost;

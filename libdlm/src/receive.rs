@@ -8,7 +8,7 @@ use dlm_ipc::layout::{LostReason, Notice};
 
 use crate::deliver::{Delivery, What};
 use crate::pipeline::Tagged;
-use crate::state::{End, Queued, Serve, State};
+use crate::state::{End, Queued, Serve, State, word_of};
 use crate::sys;
 use crate::table::Target;
 use crate::wait::Waiter;
@@ -16,6 +16,7 @@ use crate::wait::Waiter;
 /// An event that was put into a queue.
 pub(crate) struct Received {
     slot: u32,
+    word: u64,
     /// Whether for a waiting call.
     waited: bool,
 }
@@ -67,13 +68,14 @@ impl State {
 
     /// Puts an event of a living lock into its queue.
     pub(crate) fn queue(&mut self, number: u32, notice: Notice) -> Received {
+        let word = word_of(&notice);
         let slot = self.table.slot(number);
         slot.queued += 1;
         let waited = matches!(notice, Notice::Completion { .. }) && !slot.waiters.is_empty();
         let queue = if waited { &mut self.waited } else { &mut self.ready };
         queue.push_back(Queued { number: self.received, notice });
         self.received += 1;
-        Received { slot: number, waited }
+        Received { slot: number, word, waited }
     }
 
     /// Registers a thread that waits for an operation of a lock. Completions already received are
@@ -98,13 +100,13 @@ impl State {
     pub(crate) fn release_held(&mut self) {
         let table = &self.table;
         let busy = |queued: &Queued| {
-            table.resolve(word_of(&queued.notice)).is_some_and(|n| table.peek(n).runner != 0)
+            table.resolve(queued.word()).is_some_and(|n| table.peek(n).runner != 0)
         };
         let (kept, freed): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.held).into_iter().partition(busy);
         self.held = kept;
         for queued in freed {
-            let Some(number) = self.table.resolve(word_of(&queued.notice)) else { continue };
+            let Some(number) = self.table.resolve(queued.word()) else { continue };
             let completion = matches!(queued.notice, Notice::Completion { .. });
             let waited = completion && !self.table.peek(number).waiters.is_empty();
             let queue = if waited { &mut self.waited } else { &mut self.ready };
@@ -185,13 +187,11 @@ impl State {
         if !received.waited {
             return self.call_servant();
         }
-        let slot = self.table.peek(received.slot);
-        if me.is_some() && !self.table.newest_target(received.slot).has_callback(false) {
+        let target = self.table.target(received.slot, received.word);
+        if me.is_some() && !target.has_callback(false) {
             return; // This thread delivers it next.
         }
-        let own = |waiter: &Arc<Waiter>| me.is_some_and(|me| Arc::ptr_eq(me, waiter));
-        let others: Vec<_> = slot.waiters.iter().filter(|waiter| !own(waiter)).cloned().collect();
-        others.iter().for_each(|waiter| self.notify(waiter));
+        self.notify_waiters(received.slot);
     }
 
     fn take_any(&mut self) -> Option<Delivery> {
@@ -210,7 +210,7 @@ impl State {
     fn take_waited(&mut self, me: Option<&Arc<Waiter>>) -> Option<Delivery> {
         let mut place = 0;
         loop {
-            let word = word_of(&self.waited.get(place)?.notice);
+            let word = self.waited.get(place)?.word();
             let may = self.table.resolve(word).is_none_or(|number| {
                 let waiters = &self.table.peek(number).waiters;
                 let own = waiters.iter().any(|it| me.is_some_and(|me| Arc::ptr_eq(me, it)));
@@ -229,7 +229,7 @@ impl State {
 
     /// Takes an event for this thread; `None`: there is nothing to deliver, or not now.
     fn take(&mut self, queued: Queued) -> Option<Delivery> {
-        let word = word_of(&queued.notice);
+        let word = queued.word();
         let number = self.table.resolve(word)?;
         let me = sys::this_thread();
         let slot = self.table.slot(number);
@@ -251,7 +251,7 @@ impl State {
 
     /// Updates what is known of the lock, and says what is to be told.
     fn judge(&mut self, number: u32, queued: &Queued, target: Target) -> Option<Delivery> {
-        let word = word_of(&queued.notice);
+        let word = queued.word();
         let lost = self.lost().is_some();
         let slot = self.table.slot(number);
         let (lkid, outer_runner) = (slot.id, slot.runner);
@@ -298,13 +298,6 @@ impl State {
         };
         Some(Delivery { word, lkid, target, what, waiters, outer_runner })
     }
-}
-
-fn word_of(notice: &Notice) -> u64 {
-    let (Notice::Completion { user, .. }
-    | Notice::Blocking { user, .. }
-    | Notice::Refused { user, .. }) = notice;
-    *user
 }
 
 /// Inserts events by their order of arrival.

@@ -2,8 +2,8 @@
 //!
 //! One mutex guards it. It is held for moments only, never while a thread sleeps or a callback
 //! runs. An event passes through here in two steps: *received* from the ring into a queue
-//! (`receive.rs`), then
-//! *taken* by a thread that may deliver it. In between lie the rules about threads:
+//! (`receive.rs`), then *taken* by a thread that may deliver it. In between lie the rules about
+//! threads:
 //!
 //! - whoever serves [`Serve::All`] takes everything: `dlm_dispatch`, the helper thread, every
 //!   waiting call of libdlm_lt, and calls made inside a callback;
@@ -62,6 +62,21 @@ pub(crate) struct Queued {
     /// Place in the order of arrival.
     pub(crate) number: u64,
     pub(crate) notice: Notice,
+}
+
+impl Queued {
+    /// The word of its lock.
+    pub(crate) fn word(&self) -> u64 {
+        word_of(&self.notice)
+    }
+}
+
+/// The word of an event's lock.
+pub(crate) fn word_of(notice: &Notice) -> u64 {
+    let (Notice::Completion { user, .. }
+    | Notice::Blocking { user, .. }
+    | Notice::Refused { user, .. }) = notice;
+    *user
 }
 
 /// Called once when the handle is lost.
@@ -184,8 +199,9 @@ impl State {
         if !self.ready.is_empty() {
             self.call_servant();
         }
-        for queued in &self.waited {
-            self.tell_waiters(&queued.notice);
+        let waited = self.waited.iter().filter_map(|queued| self.table.resolve(queued.word()));
+        for number in waited.collect::<Vec<_>>() {
+            self.notify_waiters(number);
         }
         if self.sleeper.is_none() {
             self.wake_one_follower();
@@ -219,12 +235,10 @@ impl State {
         }
     }
 
-    /// The threads that wait for the lock of this event are told.
-    pub(crate) fn tell_waiters(&self, notice: &Notice) {
-        let Notice::Completion { user, .. } = notice else { return };
-        let Some(number) = self.table.resolve(*user) else { return };
-        for waiter in &self.table.peek(number).waiters {
-            waiter.wake.notify_one();
+    /// Wakes the threads that wait for a lock.
+    pub(crate) fn notify_waiters(&mut self, number: u32) {
+        for waiter in self.table.peek(number).waiters.clone() {
+            self.notify(&waiter);
         }
     }
 
@@ -334,13 +348,17 @@ impl State {
         }
     }
 
-    /// Whether a cancel has nothing (more) to wait for: no operation of the lock is in progress,
-    /// and no completion is on its way.
+    /// Whether a cancel has nothing (more) to wait for: no operation of the lock is in progress, and
+    /// no completion is on its way.
     pub(crate) fn is_idle(&self, word: u64) -> bool {
-        self.table.resolve(word).is_none_or(|number| {
-            let slot = self.table.peek(number);
-            slot.pending <= 0 && slot.queued == 0 && slot.runner == 0
-        })
+        let Some(number) = self.table.resolve(word) else { return true };
+        let slot = self.table.peek(number);
+        let own = |queued: &Queued| self.table.resolve(queued.word()) == Some(number);
+        let delivering = slot.runner != 0 && slot.runner != sys::this_thread();
+        slot.pending <= 0
+            && !delivering
+            && !self.waited.iter().any(own)
+            && !self.held.iter().any(own)
     }
 
     /// The delivery is done.
@@ -353,6 +371,10 @@ impl State {
             let slot = self.table.slot(number);
             if slot.runner == me {
                 slot.runner = delivery.outer_runner;
+            }
+            if !slot.waiters.is_empty() {
+                // What a cancel waits for may be just that.
+                self.notify_waiters(number);
             }
         }
         if !self.held.is_empty() {

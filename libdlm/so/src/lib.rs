@@ -2,8 +2,8 @@
 //!
 //! What may go in: C signatures, one line of meaning each, that call `dlm_client::c`; and the
 //! boundary that no panic crosses. What may not: decisions about locks. The signature files are
-//! compiled into
-//! `libdlm_lt.so.3` as well, with another `LIBRARY`; `threads.rs` is this library's alone.
+//! compiled into `libdlm_lt.so.3` as well, with another `LIBRARY`; `threads.rs` is this library's
+//! alone.
 
 use dlm_client::c::Library;
 

@@ -1,4 +1,5 @@
 //! A daemon that does what a test says, step by step, over the real socket and pages.
+#![allow(dead_code)] // each test file uses a part
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -28,12 +29,17 @@ impl Stage {
         self.directory.path().join("s")
     }
 
-    /// One client and its daemon.
-    pub(crate) fn open(mut self) -> (Lockspace, Peer, Self) {
+    /// Waits for a client.
+    pub(crate) fn accepting(mut self) -> (JoinHandle<Peer>, Self) {
         let listener = self.listener.take().unwrap();
-        let accepting = accept(listener, Geometry::DEFAULT);
-        let space = Opening::create(0o600).socket(&self.socket()).open("scripted").unwrap();
-        (space, accepting.join().unwrap(), self)
+        (accept(listener, Geometry::DEFAULT), self)
+    }
+
+    /// One client and its daemon.
+    pub(crate) fn open(self) -> (Lockspace, Peer, Self) {
+        let (accepting, this) = self.accepting();
+        let space = Opening::create(0o600).socket(&this.socket()).open("scripted").unwrap();
+        (space, accepting.join().unwrap(), this)
     }
 }
 
