@@ -409,7 +409,6 @@ impl Peers {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if !std::mem::replace(&mut node.reported, true) {
             let (member, since) = (node.member(), node.heard());
-            tracing::warn!("node {} at {} cannot be reached", id.0, node.address);
             self.events.push_back(Event::Unreachable { node: id, member, since });
         }
     }

@@ -107,11 +107,7 @@ impl Reactor {
                 }
             }
             Event::Up { member } => {
-                tracing::info!("node {} can be talked to", member.node.0);
                 self.unreachable.remove(&member.node);
-            }
-            Event::Down { member, why } => {
-                tracing::warn!("node {} cannot be talked to: {why}", member.node.0);
             }
             Event::NewIncarnation { new, .. } => {
                 tracing::info!("node {} began a new life", new.node.0);
@@ -125,8 +121,8 @@ impl Reactor {
                 );
                 self.unreachable.insert(node);
             }
-            Event::Refused { address, why } => tracing::warn!("{address} was refused: {why}"),
-            Event::Note { .. } => {}
+            // The transport logs these itself, and refusals in part: strangers must not fill the log.
+            Event::Down { .. } | Event::Refused { .. } | Event::Note { .. } => {}
         }
     }
 
