@@ -1,6 +1,7 @@
 //! Peers over real sockets on the loopback network, two or three in one process.
 
 mod hostile;
+mod links;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -216,7 +217,7 @@ impl Cutter {
             for stream in [&from, &to] {
                 stream.set_nonblocking(true).expect("a flag");
             }
-            let budget = 500 + (self.random() % 40_000) as u32;
+            let budget = 500 + (self.random() % 20_000) as u32;
             self.pipes.push((from, to, budget));
         }
         let mut pipes = std::mem::take(&mut self.pipes);
@@ -271,7 +272,7 @@ fn connections_cut_all_the_time_lose_nothing_double_nothing_and_keep_the_order()
     cutter.target = b.peers.local_address();
     a.set_members(&[middle]);
     b.set_members(&[a.address(1)]);
-    let total = 6_000;
+    let total = 2_000;
     let (mut next_a, mut next_b) = (0, 0);
     let begin = Clock::now();
     while a.numbers().len() < total || b.numbers().len() < total {
@@ -299,7 +300,8 @@ fn connections_cut_all_the_time_lose_nothing_double_nothing_and_keep_the_order()
     }
     let want: Vec<u32> = (0..total as u32).collect();
     assert!(a.numbers() == want && b.numbers() == want, "exactly once, in order");
-    assert!(cutter.cuts > 20, "{} cuts", cutter.cuts);
+    assert!(cutter.cuts > 10, "{} cuts", cutter.cuts);
+    println!("{} cuts in {:?}", cutter.cuts, begin.elapsed());
     let gone =
         |event: &Event| matches!(event, Event::NewIncarnation { .. } | Event::Unreachable { .. });
     assert!(!a.has(gone) && !b.has(gone), "nobody is given up");

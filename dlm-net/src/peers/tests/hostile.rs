@@ -51,20 +51,10 @@ impl Siege {
         told
     }
 
-    /// What a node with the number 1 says before its messages, without encryption.
+    /// What the intruder says before its messages.
     fn introduction(&mut self) -> Vec<u8> {
         self.attempts += 1;
-        let hello = Hello {
-            minor_min: 0,
-            minor_max: 0,
-            own: life(1, 5),
-            peer_incarnation: 0,
-            received: 0,
-            dialled: self.attempts,
-        };
-        let mut bytes = b"DLMP\x01\x00\x00\x05alpha".to_vec();
-        bytes.extend(frame(Kind::Hello, 0, &encode_hello(&hello)));
-        bytes
+        introduction(self.attempts)
     }
 
     /// The pair still talks, and nothing came of the attacks.
@@ -77,6 +67,21 @@ impl Siege {
         assert!(!down(&self.a) && !down(&self.b));
         assert!(self.a.numbers().is_empty(), "nothing of the intruder's was delivered");
     }
+}
+
+/// What a node with the number 1 says first when it dials for this time, without encryption.
+pub(super) fn introduction(dialled: u64) -> Vec<u8> {
+    let hello = Hello {
+        minor_min: 0,
+        minor_max: 0,
+        own: life(1, 5),
+        peer_incarnation: 0,
+        received: 0,
+        dialled,
+    };
+    let mut bytes = b"DLMP\x01\x00\x00\x05alpha".to_vec();
+    bytes.extend(frame(Kind::Hello, 0, &encode_hello(&hello)));
+    bytes
 }
 
 fn frame(kind: Kind, sequence: u64, body: &[u8]) -> Vec<u8> {
