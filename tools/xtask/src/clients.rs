@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::Ending;
 use crate::daemon::Daemon;
-use crate::job::Job;
+use crate::job::{Ended, Job};
+use crate::nodes::{Hosts, Nodes};
 use crate::packages;
 use crate::places::Places;
 use crate::products;
@@ -19,6 +20,8 @@ struct Client {
     script: &'static str,
     /// Runs inside corosync-ns.sh.
     corosync: bool,
+    /// Runs on a cluster of two daemons.
+    pair: bool,
     /// Needs mount namespaces and loop devices.
     root: bool,
     packages: &'static [&'static str],
@@ -30,6 +33,7 @@ const CLIENTS: &[Client] = &[
         name: "debian-dev",
         script: "debian-dev.sh",
         corosync: false,
+        pair: false,
         root: false,
         packages: &["gcc", "libc6-dev", "libdlm-dev"],
         budget: Duration::from_secs(150),
@@ -38,6 +42,7 @@ const CLIENTS: &[Client] = &[
         name: "dlm-tool",
         script: "dlm-tool.sh",
         corosync: false,
+        pair: false,
         root: false,
         packages: &["dlm-controld"],
         budget: Duration::from_secs(120),
@@ -46,6 +51,7 @@ const CLIENTS: &[Client] = &[
         name: "mdadm",
         script: "mdadm-cluster.sh",
         corosync: true,
+        pair: false,
         root: true,
         packages: &["mdadm", "corosync", "python3", "iproute2"],
         budget: Duration::from_secs(150),
@@ -54,6 +60,7 @@ const CLIENTS: &[Client] = &[
         name: "ocfs2",
         script: "ocfs2-tools.sh",
         corosync: true,
+        pair: false,
         root: true,
         packages: &["ocfs2-tools", "corosync", "python3", "iproute2", "gcc", "libc6-dev"],
         budget: Duration::from_secs(240),
@@ -62,9 +69,19 @@ const CLIENTS: &[Client] = &[
         name: "lvm",
         script: "lvm-one-node.sh",
         corosync: false,
+        pair: false,
         root: true,
         packages: &["lvm2", "lvm2-lockd", "python3", "gcc", "libc6-dev"],
         budget: Duration::from_secs(240),
+    },
+    Client {
+        name: "lvm-two-nodes",
+        script: "lvm-two-nodes.sh",
+        corosync: false,
+        pair: true,
+        root: true,
+        packages: &["lvm2", "lvm2-lockd", "gcc", "libc6-dev"],
+        budget: Duration::from_secs(300),
     },
 ];
 
@@ -83,6 +100,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
         }
         match obstacle(client) {
             Some(reason) => tally.skip(format!("client {}: {reason}", client.name)),
+            None if client.pair => tally.add(play_pair(places, client)?),
             None => tally.add(play(places, client)?),
         }
     }
@@ -141,6 +159,44 @@ fn play(places: &Places, client: &Client) -> Result<Tally, Ending> {
         ])
         .dir(dir.path())
         .run()?;
+    let mut tally = judge(client, &ended);
+    if let Some(status) = daemon.ended()? {
+        println!("not ok - {}: dlmd ended with {status}:\n{}", client.name, daemon.log());
+        tally.fail(format!("client {}: dlmd ended", client.name));
+    }
+    println!("-- {}: {} s", client.name, ended.took.as_secs());
+    Ok(tally)
+}
+
+/// Runs a script on two daemons.
+fn play_pair(places: &Places, client: &Client) -> Result<Tally, Ending> {
+    println!("-- {}", client.name);
+    let dir = Scratch::new("pair")?;
+    let mut nodes = Nodes::start(places, dir.path(), 2, Hosts::Loopback, "cluster_name=demo")?;
+    let script = places.root.join("tests/clients").join(client.script);
+    let log = places.logs().join(format!("client-{}.log", client.name));
+    let mut envs =
+        vec![("LIBDIR", places.libraries().into()), ("SPACES_HOOK", OsString::from("0"))];
+    for (node, env, tree) in [(1, "NODE1_ENV", "LOOKALIKE1"), (2, "NODE2_ENV", "LOOKALIKE2")] {
+        let mut socket = OsString::from("DLM_SOCKET=");
+        socket.push(nodes.socket(node));
+        envs.push((env, socket));
+        envs.push((tree, nodes.daemon(node)?.lookalike().into()));
+    }
+    let ended = Job::new(script, log, client.budget).envs(envs).dir(dir.path()).run()?;
+    let mut tally = judge(client, &ended);
+    for node in 1..=2 {
+        if let Some(status) = nodes.daemon(node)?.ended()? {
+            println!("not ok - {}: dlmd ended with {status}:\n{}", client.name, nodes.logs());
+            tally.fail(format!("client {}: dlmd ended", client.name));
+        }
+    }
+    println!("-- {}: {} s", client.name, ended.took.as_secs());
+    Ok(tally)
+}
+
+/// What a script found.
+fn judge(client: &Client, ended: &Ended) -> Tally {
     println!("{}", ended.output.trim_end());
     let mut tally = tally::closing(&ended.output).unwrap_or_default();
     if let Some(trouble) = ended.trouble()
@@ -152,10 +208,5 @@ fn play(places: &Places, client: &Client) -> Result<Tally, Ending> {
         println!("not ok - {}: it checked nothing", client.name);
         tally.fail(format!("client {}: it checked nothing", client.name));
     }
-    if let Some(status) = daemon.ended()? {
-        println!("not ok - {}: dlmd ended with {status}:\n{}", client.name, daemon.log());
-        tally.fail(format!("client {}: dlmd ended", client.name));
-    }
-    println!("-- {}: {} s", client.name, ended.took.as_secs());
-    Ok(tally)
+    tally
 }
