@@ -103,13 +103,11 @@ mod tests {
         let mut changes = Changes::default();
         let (id, own) = (LockspaceId(0), member(1));
         let mut last = None;
-        let steps: [(&[u32], &[u32], (u32, u32, u32, u32)); 4] = [
-            (&[1], &[], (1, 1, 0, 0)),
-            (&[1, 2, 3], &[], (2, 2, 0, 0)),
-            (&[1, 3], &[], (2, 0, 1, 0)),
-            (&[1], &[3], (3, 0, 1, 1)),
-        ];
-        for (seq, (members, lost, want)) in steps.into_iter().enumerate() {
+        let members: [&[u32]; 4] = [&[1], &[1, 2, 3], &[1, 3], &[1]];
+        let lost: [&[u32]; 4] = [&[], &[], &[], &[3]];
+        let records = [(1, 1, 0, 0), (2, 2, 0, 0), (2, 0, 1, 0), (3, 0, 1, 1)];
+        let steps = members.into_iter().zip(lost).zip(records);
+        for (seq, ((members, lost), want)) in steps.enumerate() {
             let next = view(seq as u32 + 10, members, lost);
             changes.on_view(id, own, last.as_ref(), &next, seq as u64 + 1);
             let record = changes.of_space(id);

@@ -77,7 +77,7 @@ pub(crate) enum Own {
     /// Decide views for the daemons of a cluster
     ///
     /// For clusters with membership = external. Reads from standard input, a line each, and answers
-    /// each with a line: gone NODE (its daemon and clients were reaped), exclude NODE, settle [MS],
+    /// each with a line: gone NODE (its daemon and clients were reaped), exclude NODE, settle `MS`,
     /// members LOCKSPACE. Ends with its input.
     Feed {
         /// Every node with its daemon's socket
