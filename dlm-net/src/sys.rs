@@ -57,6 +57,30 @@ pub(crate) fn group_of_name(name: &str) -> io::Result<Option<u32>> {
     }
 }
 
+/// A timer of the boot clock.
+pub(crate) fn timer_descriptor() -> io::Result<OwnedFd> {
+    let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+    // SAFETY: no pointers; the descriptor is new and nobody else's.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::timerfd_create(libc::CLOCK_BOOTTIME, flags))?)) }
+}
+
+/// Makes such a timer expire once, at this many boot nanoseconds.
+pub(crate) fn set_timer(timer: &OwnedFd, at: u64) -> io::Result<()> {
+    // An expiry of 0 would stop the timer.
+    let at = at.max(1);
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let expiry = libc::timespec {
+        tv_sec: (at / 1_000_000_000) as libc::time_t,
+        tv_nsec: (at % 1_000_000_000) as libc::c_long,
+    };
+    let setting = libc::itimerspec { it_interval: zero, it_value: expiry };
+    let flags = libc::TFD_TIMER_ABSTIME;
+    // SAFETY: `setting` is live for the call; nothing is written back.
+    let result =
+        unsafe { libc::timerfd_settime(timer.as_raw_fd(), flags, &raw const setting, null_mut()) };
+    check(result).map(drop)
+}
+
 /// Blocks these signals and returns a descriptor that reports them instead.
 pub(crate) fn signal_descriptor(signals: &[c_int]) -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();

@@ -1,5 +1,6 @@
 //! The daemon: start, loop, requests of operators, and its files.
 
+mod alarm;
 mod changes;
 pub mod config;
 mod control;

@@ -18,6 +18,7 @@ use dlm_ipc::control::CONTROL_BYTES_MAX;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
+use super::alarm::Alarm;
 use super::changes::Changes;
 use super::config::Settings;
 use super::counters::Counters;
@@ -88,6 +89,7 @@ pub(super) struct Queues {
 pub(crate) struct Reactor {
     poll: Poll,
     events: Events,
+    alarm: Alarm,
     pub(super) door: Door,
     signals: Signals,
     pub(super) peers: Table<Peer>,
@@ -151,6 +153,7 @@ impl Reactor {
         let mut reactor = Self {
             poll: Poll::new()?,
             events: Events::with_capacity(EVENTS_MAX),
+            alarm: Alarm::new()?,
             door: parts.door,
             signals: parts.signals,
             peers: Table::default(),
@@ -176,6 +179,7 @@ impl Reactor {
         reactor.apply_settings().map_err(io::Error::other)?;
         reactor.register(reactor.door.raw(), DOOR)?;
         reactor.register(reactor.signals.raw(), SIGNALS)?;
+        reactor.register(reactor.alarm.raw(), ALARM)?;
         if parts.until_stdin_closes {
             reactor.register(0, STDIN)?;
         }
@@ -198,7 +202,7 @@ impl Reactor {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let timeout = self.timeout();
+        let timeout = self.timeout()?;
         if let Err(error) = self.poll.poll(&mut self.events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -221,21 +225,22 @@ impl Reactor {
         Ok(())
     }
 
-    /// How long the poller may sleep; `None`: until something happens.
-    fn timeout(&self) -> Option<Duration> {
+    /// How long the poller may sleep; `None`: until something happens, of which the alarm is one.
+    fn timeout(&mut self) -> io::Result<Option<Duration>> {
         let q = &self.queues;
         let busy = !(q.active.is_empty() && q.sockets.is_empty() && q.controls.is_empty())
             || q.door
             || !(q.doomed.is_empty() && q.dirty.is_empty());
         if busy {
-            return Some(Duration::ZERO);
+            return Ok(Some(Duration::ZERO));
         }
         let core = self.node.deadline().map(|(at, _)| at.0);
         let greeting = q.greetings.front().map(|(at, _)| *at);
         let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
-        let next = [core, greeting, links].into_iter().flatten().min()?;
-        let now = sys::boot_nanos();
-        Some(Duration::from_nanos(next.saturating_sub(now)))
+        if let Some(next) = [core, greeting, links].into_iter().flatten().min() {
+            self.alarm.ring_by(next)?;
+        }
+        Ok(None)
     }
 
     fn take_events(&mut self) {
@@ -244,6 +249,7 @@ impl Reactor {
             match event.token() {
                 DOOR => self.queues.door = true,
                 SIGNALS => self.take_signals(),
+                ALARM => self.alarm.rang(),
                 STDIN => {
                     if event.is_read_closed() {
                         self.stop.end("standard input is closed");
@@ -338,6 +344,7 @@ impl Reactor {
 const DOOR: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const STDIN: Token = Token(2);
+const ALARM: Token = Token(3);
 
 /// Which of a connection's descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -376,7 +383,7 @@ mod tests {
         for kind in [Kind::Socket, Kind::Bell, Kind::Process] {
             for id in [ClientId::new(0, 1), ClientId::new((1 << 30) - 1, u32::MAX)] {
                 assert_eq!(meaning(token(id, kind)), (id, kind));
-                assert!(![DOOR, SIGNALS, STDIN].contains(&token(id, kind)));
+                assert!(![DOOR, SIGNALS, STDIN, ALARM].contains(&token(id, kind)));
             }
         }
     }
