@@ -98,10 +98,21 @@ fn unlock(library: Library, handle: &Arc<Handle>, lock: &Lock, flags: u32) -> Re
     unsafe { c::unlock(library, handle, id, flags, lock.lksb(), null_mut(), true) }
 }
 
-/// Threads of a test hand things over that only they use.
-struct Hand<T>(T);
-// SAFETY: each test says which thread uses it when.
-unsafe impl<T> Send for Hand<T> {}
+/// A lock lent to another thread of the test.
+struct Hand(*const Lock);
+// SAFETY: each test joins that thread before the lock goes.
+unsafe impl Send for Hand {}
+
+impl Hand {
+    /// The lock.
+    ///
+    /// # Safety
+    /// It is still there.
+    unsafe fn look(&self) -> &Lock {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.0 }
+    }
+}
 
 #[test]
 fn waiting_calls_say_it_in_their_own_way() {
@@ -238,9 +249,8 @@ fn one_locks_events_come_one_at_a_time() {
         let waiting = (Arc::clone(&handle), Hand(&raw const *a));
         let waiting = std::thread::spawn(move || {
             let (handle, lock) = waiting;
-            let lock = lock;
             // SAFETY: the test joins this thread before the lock goes.
-            unlock(library, &handle, unsafe { &*lock.0 }, 0)
+            unlock(library, &handle, unsafe { lock.look() }, 0)
         });
         // The unlock is done, but the lock's earlier callback still runs on the other thread.
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -317,9 +327,8 @@ fn a_cancel_by_another_thread_ends_both_waits() {
         let waiting = (Arc::clone(&handle), Hand(&raw const *a));
         let waiting = std::thread::spawn(move || {
             let (handle, it) = waiting;
-            let it = it;
             // SAFETY: the test joins this thread before the lock goes.
-            let waits = LockCall { wait: Some(None), ..call(unsafe { &*it.0 }, 5, 0, None) };
+            let waits = LockCall { wait: Some(None), ..call(unsafe { it.look() }, 5, 0, None) };
             lock(library, &handle, &waits)
         });
         // SAFETY: written by the library while the other thread waits.
