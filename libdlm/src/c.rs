@@ -3,6 +3,10 @@
 //! Checks, their order and the errnos are those of libdlm-abi.md section 2; so are the differences
 //! between the libraries ([`Library`], section 2.5). Hidden from the documentation: Rust programs
 //! use [`Lockspace`](crate::Lockspace).
+//!
+//! Two accidents of the original are not copied: ENOSYS from lockx, purge and deadlock cancel before
+//! the process has opened anything (its version was unknown then), and errno -107 from an unlock of
+//! the unopened lockspace `default`, which is ENOTCONN here.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
