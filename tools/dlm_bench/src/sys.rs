@@ -100,12 +100,13 @@ pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Waits until `fd` is readable or hung up.
-pub(crate) fn wait_readable(fd: impl AsFd) -> io::Result<()> {
+/// Waits until `fd` is readable or hung up; false: not within `limit`.
+pub(crate) fn wait_readable(fd: impl AsFd, limit: Option<Duration>) -> io::Result<bool> {
     let fd = fd.as_fd().as_raw_fd();
+    let limit = limit.map_or(-1, |limit| libc::c_int::try_from(limit.as_millis()).unwrap_or(-1));
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid pollfd, as the count says.
-    checked(unsafe { libc::poll(&mut entry, 1, -1) }).map(drop)
+    checked(unsafe { libc::poll(&mut entry, 1, limit) }).map(|ready| ready > 0)
 }
 
 /// Sleeps while `word` holds `expected`, at most `limit`. Returns early for any reason: callers
@@ -269,7 +270,7 @@ mod tests {
         confine(&mut child, allowed_cores().unwrap().first().copied());
         let mut child = child.spawn().unwrap();
         let watch = pidfd(child.id()).unwrap();
-        wait_readable(&watch).unwrap();
+        assert!(wait_readable(&watch, None).unwrap());
         assert!(child.wait().unwrap().success());
     }
 }

@@ -118,7 +118,7 @@ pub(super) fn wait_eof(board: &Board) -> io::Result<()> {
 pub(super) fn wait_pidfd(board: &Board, pid: u32) -> io::Result<()> {
     let watch = sys::pidfd(pid)?;
     board.ready();
-    sys::wait_readable(&watch)?;
+    sys::wait_readable(&watch, None)?;
     board.stamp();
     Ok(())
 }
