@@ -213,8 +213,16 @@ fn prepare(
 }
 
 fn say_what_has_no_effect(settings: &Settings) {
+    let alone = settings.text(Key::Membership) == "single";
     let idle = |key: &&Key| {
-        key.spec().effect != Effect::Acts && settings.value(**key).1 != Source::Default
+        let acts = key.spec().effect == Effect::Acts
+            || (key.spec().effect == Effect::Cluster
+                && !alone
+                && matches!(
+                    key,
+                    Key::Port | Key::Mark | Key::Crypto | Key::Authkey | Key::Protocol
+                ));
+        !acts && settings.value(**key).1 != Source::Default
     };
     let names: Vec<_> = Key::ALL.iter().filter(idle).map(|key| key.spec().name).collect();
     if !names.is_empty() {

@@ -9,6 +9,7 @@
 
 mod bench;
 mod clients;
+mod cluster;
 mod conformance;
 mod daemon;
 mod demo;
@@ -38,6 +39,7 @@ usage: cargo xtask COMMAND [options]
   conformance [-q MS] [--jobs N] [NAME]...
                       the scenarios against the kernel's recorded answers
   clients [NAME]...   unmodified Debian programs against our libraries (needs root)
+  cluster [NAME]...   daemons on hosts in network namespaces, and what happens to hosts (needs root)
   fuzz [SECONDS]      every fuzz target for a few seconds
   bench               the benchmark's quick mode: does it still run
   install [--destdir DIR] [--prefix DIR]
@@ -88,6 +90,7 @@ fn dispatch(args: &[String]) -> Result<(), Ending> {
     match command {
         "test" => test::run(&places, rest),
         "conformance" => conformance::run(&places, rest),
+        "cluster" => cluster::run(&places, rest),
         "clients" => clients::run(&places, rest),
         "fuzz" => fuzz::run(&places, rest),
         "bench" => bench::run(&places, rest),

@@ -1,0 +1,145 @@
+/*
+ * hammer - locks names of one lockspace as fast as it gets them and checks that nobody else has them.
+ *
+ *   hammer BOARD WORKER LOCKSPACE NAMES SEED
+ *
+ * BOARD is a file of 8 KiB that all workers of all nodes share: who holds which name, and what each name's
+ * value block has to be. A holder marks itself, then looks for others; of two holders at once at least one sees the
+ * other. A worker whose lockspace is lost takes its marks away, then closes, and only then opens anew: closing is
+ * what makes it harmless to the others.
+ *
+ *   0 stop  8 exclusion violations  16 value errors  24 opened anew  32 refused calls   (u64 each)
+ *   64 + 8w grants of worker w      1024 + 8n value of name n       2048 + 64n + w mark of worker w on name n
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libdlm.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define WORKERS 64
+#define NAMES_MAX 64
+
+static unsigned char *board;
+static int worker, names;
+static uint64_t seed;
+
+static _Atomic uint64_t *word(int at) { return (_Atomic uint64_t *)(board + at); }
+static _Atomic unsigned char *mark(int name, int who) { return (_Atomic unsigned char *)(board + 2048 + 64 * name + who); }
+static void add(int at) { atomic_fetch_add(word(at), 1); }
+
+static unsigned below(unsigned bound)
+{
+	seed ^= seed << 13; seed ^= seed >> 7; seed ^= seed << 17;
+	return (unsigned)(seed >> 11) % bound;
+}
+
+static void complain(const char *what, int name, int other)
+{
+	printf("worker %d: %s on name %d (worker %d)\n", worker, what, name, other);
+	fflush(stdout);
+}
+
+static void enter(int name, int exclusive)
+{
+	atomic_store(mark(name, worker), exclusive ? 2 : 1);
+	for (int w = 0; w < WORKERS; w++) {
+		unsigned char theirs = w == worker ? 0 : atomic_load(mark(name, w));
+		if (theirs == 2 || (theirs && exclusive)) {
+			add(8);
+			complain("two holders", name, w);
+		}
+	}
+}
+
+/* What is read under the lock is what was written last, unless it is said to be invalid. */
+static void check_value(int name, struct dlm_lksb *sb, int exclusive)
+{
+	uint64_t value;
+
+	memcpy(&value, sb->sb_lvbptr, sizeof value);
+	if (sb->sb_flags & DLM_SBF_VALNOTVALID) {
+		if (exclusive) atomic_store(word(1024 + 8 * name), value);
+		return;
+	}
+	if (value != atomic_load(word(1024 + 8 * name))) {
+		add(16);
+		printf("value %llu instead of %llu\n", (unsigned long long)value,
+		       (unsigned long long)atomic_load(word(1024 + 8 * name)));
+		complain("wrong value", name, worker);
+		if (exclusive) atomic_store(word(1024 + 8 * name), value);
+	}
+}
+
+/* A null lock on every name keeps its value block while nobody else is there. */
+static int hold_values(dlm_lshandle_t ls)
+{
+	for (int name = 0; name < names; name++) {
+		static char lvbs[NAMES_MAX][DLM_LVB_LEN];
+		struct dlm_lksb sb = {.sb_lvbptr = lvbs[name]};
+		char text[32];
+
+		snprintf(text, sizeof text, "name-%d", name);
+		if (dlm_ls_lock_wait(ls, LKM_NLMODE, &sb, LKF_VALBLK, text, strlen(text), 0, NULL, NULL, NULL))
+			return -1;
+	}
+	return 0;
+}
+
+/* One lock and unlock; -1 when the lockspace is lost. */
+static int once(dlm_lshandle_t ls)
+{
+	char lvb[DLM_LVB_LEN] = "", text[32];
+	struct dlm_lksb sb = {.sb_lvbptr = lvb};
+	int name = below(names), exclusive = below(3) > 0;
+	uint32_t mode = exclusive ? LKM_EXMODE : LKM_PRMODE;
+
+	snprintf(text, sizeof text, "name-%d", name);
+	if (dlm_ls_lock_wait(ls, mode, &sb, LKF_VALBLK, text, strlen(text), 0, NULL, NULL, NULL) || sb.sb_status) {
+		if (errno == ENOTRECOVERABLE || errno == EBADF || errno == ENOTCONN) return -1;
+		add(32);
+		printf("worker %d: lock: %s, status %d\n", worker, strerror(errno), sb.sb_status);
+		return -1;
+	}
+	enter(name, exclusive);
+	check_value(name, &sb, exclusive);
+	if (below(4) == 0) usleep(below(2000));
+	if (exclusive) {
+		uint64_t next = atomic_load(word(1024 + 8 * name)) + 1;
+		memcpy(lvb, &next, sizeof next);
+		atomic_store(word(1024 + 8 * name), next);
+	}
+	atomic_store(mark(name, worker), 0);
+	if (dlm_ls_unlock_wait(ls, sb.sb_lkid, exclusive ? LKF_VALBLK : 0, &sb))
+		return -1;
+	add(64 + 8 * worker);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 6) return 2;
+	int fd = open(argv[1], O_RDWR);
+	worker = atoi(argv[2]); names = atoi(argv[4]);
+	seed = strtoull(argv[5], NULL, 0) * 0x9e3779b97f4a7c15u + 1;
+	board = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd < 0 || board == MAP_FAILED || worker >= WORKERS || names > NAMES_MAX) return 2;
+	while (!atomic_load(word(0))) {
+		dlm_lshandle_t ls = dlm_create_lockspace(argv[3], 0600);
+		if (!ls) {
+			usleep(20000);	/* the daemon is not there, or just began a new life */
+			continue;
+		}
+		if (!hold_values(ls))
+			while (!atomic_load(word(0)) && !once(ls)) ;
+		for (int n = 0; n < names; n++) atomic_store(mark(n, worker), 0);
+		dlm_close_lockspace(ls);
+		if (!atomic_load(word(0))) add(24);
+	}
+	return 0;
+}
