@@ -22,7 +22,8 @@ fn body(kind: Kind, bytes: &[u8]) {
         }
         Kind::Refuse => {
             if let Ok(refuse) = decode_refuse(bytes) {
-                let again = decode_refuse(&encode_refuse(&refuse)).expect("said, so it is understood");
+                let again =
+                    decode_refuse(&encode_refuse(&refuse)).expect("said, so it is understood");
                 assert_eq!(again.excluded, refuse.excluded);
             }
         }
