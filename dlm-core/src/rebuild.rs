@@ -267,11 +267,10 @@ impl LockTable {
 
     /// The value block of a rebuilt name (8.5, and rule 4 of section 6).
     fn recover_value(&mut self, resource: u32, records: &[Rebuilt], pending: &PendingValue) {
-        // A holder above CR keeps writers away: what it saw, also nothing, is what there is. Of weaker
-        // ones the latest is taken, and marked; also one that saw nothing, as others may have written since.
-        let mut sure: Option<Option<(Value, u32)>> = None;
+        // A holder above CR keeps writers away: what it saw is what there is. Of weaker ones the latest is
+        // taken, and marked. Who saw no value block saw zeros; others may have written since.
+        let mut sure: Option<(Value, u32)> = None;
         let mut best: Option<(Value, u32)> = None;
-        let mut reader = false;
         for queued in [false, true] {
             for record in records.iter().filter(|record| record.flight != Flight::Unlock) {
                 let lock = &self.locks[record.lock];
@@ -279,21 +278,19 @@ impl LockTable {
                 if lock.requested.is_some() != queued || !lock.flags.has(LockFlags::VALBLK) {
                     continue;
                 }
-                reader = true;
                 let seen = lock.rare.as_ref().and_then(|rare| rare.seen);
-                let candidate = seen.map(|value| (value, lock.value_seq()));
+                let candidate = (seen.unwrap_or_default(), lock.value_seq());
                 if granted > Mode::CR && sure.is_none() {
                     sure = Some(candidate);
                 }
-                let Some(candidate) = candidate else { continue };
                 if best.is_none_or(|(_, seq)| !newer(seq, lock.value_seq())) {
                     best = Some(candidate);
                 }
             }
         }
         let resource = &mut self.resources[resource];
-        resource.invalid |= sure.is_none() && reader;
-        let mut found = sure.unwrap_or(best);
+        resource.invalid |= sure.is_none() && best.is_some();
+        let mut found = sure.or(best);
         if let Some((value, seq)) = pending.write
             && found.is_none_or(|(_, old)| !newer(old, seq))
         {

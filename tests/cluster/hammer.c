@@ -57,23 +57,26 @@ static void enter(int name, int exclusive)
 	}
 }
 
-/* What is read under the lock is what was written last, unless it is said to be invalid. */
-static void check_value(int name, struct dlm_lksb *sb, int exclusive)
+#define UNKNOWN UINT64_MAX
+
+/*
+ * What is read under the lock is what was written last, unless it is said to be invalid; from then on anything
+ * may be read, with or without that mark, until the next write (semantics.md 8.5: a mark can die with a master).
+ */
+static uint64_t check_value(int name, struct dlm_lksb *sb)
 {
-	uint64_t value;
+	uint64_t value, due = atomic_load(word(1024 + 8 * name));
 
 	memcpy(&value, sb->sb_lvbptr, sizeof value);
 	if (sb->sb_flags & DLM_SBF_VALNOTVALID) {
-		if (exclusive) atomic_store(word(1024 + 8 * name), value);
-		return;
-	}
-	if (value != atomic_load(word(1024 + 8 * name))) {
+		atomic_store(word(1024 + 8 * name), UNKNOWN);
+	} else if (due != UNKNOWN && value != due) {
 		add(16);
-		printf("value %llu instead of %llu\n", (unsigned long long)value,
-		       (unsigned long long)atomic_load(word(1024 + 8 * name)));
+		printf("value %llu instead of %llu\n", (unsigned long long)value, (unsigned long long)due);
 		complain("wrong value", name, worker);
-		if (exclusive) atomic_store(word(1024 + 8 * name), value);
+		atomic_store(word(1024 + 8 * name), UNKNOWN);
 	}
+	return value;
 }
 
 /* A null lock on every name keeps its value block while nobody else is there. */
@@ -107,10 +110,9 @@ static int once(dlm_lshandle_t ls)
 		return -1;
 	}
 	enter(name, exclusive);
-	check_value(name, &sb, exclusive);
+	uint64_t next = check_value(name, &sb) + 1;
 	if (below(4) == 0) usleep(below(2000));
 	if (exclusive) {
-		uint64_t next = atomic_load(word(1024 + 8 * name)) + 1;
 		memcpy(lvb, &next, sizeof next);
 		atomic_store(word(1024 + 8 * name), next);
 	}

@@ -214,3 +214,25 @@ fn a_daemon_that_stops_for_a_while_loses_nothing() {
     common::signal(pid, "CONT");
     one.completes(waiter, 0);
 }
+
+#[test]
+fn a_value_that_only_the_dead_master_knew_is_marked_also_for_who_never_saw_one() {
+    let mut cluster = cluster(2);
+    let (mut one, mut two) = (join(&cluster, 1, "web"), join(&cluster, 2, "web"));
+    cluster.wait_members("web", &[1, 2]);
+    let writer = two.lock(b"value", NL, VALBLK);
+    let reader = one.lock(b"value", NL, VALBLK);
+    convert(&mut two, writer, EX, Some(&[0; 32]));
+    convert(&mut two, writer, NL, Some(&[7; 32]));
+    drop(two);
+    cluster.kill(2);
+    cluster.settle();
+    let call = CallArgs { mode: PR, flags: CONVERT | VALBLK, ..CallArgs::default() };
+    one.call(&Operation::Convert { call, lkid: reader, value: Some(&[1; 32]) }).expect("accepted");
+    match one.event() {
+        Notice::Completion { status: 0, sb_flags, value: Some(value), .. } => {
+            assert_eq!((sb_flags & 2, value), (2, [0; 32]), "VALNOTVALID");
+        }
+        other => panic!("{other:?}"),
+    }
+}
