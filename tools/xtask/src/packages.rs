@@ -27,6 +27,7 @@ const PACKAGES: &[Package] = &[
     package("pkg-config", "pkg-config"),
     package("python3", "python3"),
     package("iproute2", "ip"),
+    package("nftables", "nft"),
     package("diffutils", "diff"),
     package("valgrind", "valgrind"),
     package("redis-server", "redis-server"),

@@ -64,7 +64,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "conformance",
-        about: "one-node scenarios against the kernel's recorded answers",
+        about: "scenarios of one to three nodes against the kernel's recorded answers",
         packages: &["gcc", "libc6-dev", "diffutils"],
         budget: minutes(5),
         run: Run::Xtask(&["conformance"]),
@@ -89,6 +89,14 @@ pub(crate) const SUITES: &[Suite] = &[
         ],
         budget: minutes(8),
         run: Run::Xtask(&["clients"]),
+        count: Count::Closing,
+    },
+    Suite {
+        name: "cluster",
+        about: "daemons on hosts in network namespaces: kills, pauses, cuts, loss, delay",
+        packages: &["gcc", "libc6-dev", "iproute2", "nftables", "python3"],
+        budget: minutes(4),
+        run: Run::Xtask(&["cluster"]),
         count: Count::Closing,
     },
     Suite {
