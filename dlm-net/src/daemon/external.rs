@@ -30,6 +30,7 @@ impl Reactor {
             life: own.incarnation,
             first_life: first.incarnation,
             remains: self.remains.keys().copied().collect(),
+            connected: self.connected(),
             unreachable: self.unreachable.iter().map(|node| node.0).collect(),
             ..StaysRecord::default()
         };

@@ -139,6 +139,12 @@ impl Reactor {
         }
     }
 
+    /// Nodes that can be talked to.
+    pub(super) fn connected(&self) -> Vec<u32> {
+        let states = self.links.as_ref().map(Peers::states).unwrap_or_default();
+        states.iter().filter(|peer| peer.up).map(|peer| peer.node.0).collect()
+    }
+
     /// Nothing is heard from lives that are out of the cluster (recovery.md R1).
     pub(super) fn exclude_links(&mut self, members: &[Member]) {
         let Some(links) = &mut self.links else { return };

@@ -255,9 +255,10 @@ impl Feeder {
         unsafe_members.extend(old.unsafe_members.iter().filter(feared));
         let mut news = members.len() != old.members.len();
         if unsafe_members.is_empty() {
-            let joiners = self.joiners(name);
-            news |= joiners.iter().any(|member| !members.contains(member));
-            members.extend(joiners);
+            for joiner in self.joiners(name) {
+                let talks = members.iter().all(|member| self.can_talk(joiner, *member));
+                news |= talks && members.insert(joiner);
+            }
         }
         news |= self.stays().any(|(report, stay)| {
             let own = Member { node: NodeId(report.node), incarnation: stay.incarnation };
@@ -297,6 +298,15 @@ impl Feeder {
             })
         };
         self.is_harmless(member) && members.iter().all(knows)
+    }
+
+    /// Whether two members' daemons can talk to each other, as both of them say.
+    fn can_talk(&self, one: Member, other: Member) -> bool {
+        let says = |from: Member, to: Member| {
+            let report = self.nodes.get(&from.node.0).and_then(|known| known.report.as_ref());
+            report.is_some_and(|report| report.connected.contains(&to.node.0))
+        };
+        one == other || says(one, other) && says(other, one)
     }
 
     /// What has become of a member.

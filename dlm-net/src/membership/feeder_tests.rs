@@ -11,7 +11,9 @@ struct Daemon {
 impl Daemon {
     fn new(node: u32, start: u64) -> Self {
         let life = Member::of_start(NodeId(node), start).incarnation;
-        let report = StaysRecord { node, life, first_life: life, ..StaysRecord::default() };
+        let connected = vec![1, 2, 3];
+        let report =
+            StaysRecord { node, life, first_life: life, connected, ..StaysRecord::default() };
         Self { report, joins: 0 }
     }
 
@@ -232,4 +234,17 @@ fn of_a_pair_that_cannot_talk_the_one_with_more_complaints_goes() {
     }
     let view = feeder.view(b"a").expect("decided");
     assert_eq!(record(view).unsafe_members, [members[0]]);
+}
+
+#[test]
+fn who_cannot_talk_to_all_members_is_not_let_in() {
+    let mut feeder = Feeder::new([1, 2], 1000);
+    let (mut one, mut two) = (Daemon::new(1, 7), Daemon::new(2, 9));
+    let (m1, m2) = (one.join("a"), two.join("a"));
+    one.report.connected.clear();
+    talk(&mut feeder, &mut [&mut one, &mut two]);
+    assert_eq!((&one.view("a").members[..], two.view("a").id), (&[m1][..], 0));
+    one.report.connected.push(2);
+    talk(&mut feeder, &mut [&mut one, &mut two]);
+    assert_eq!(two.view("a").members, [m1, m2]);
 }

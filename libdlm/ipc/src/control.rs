@@ -219,6 +219,8 @@ pub struct StaysRecord {
     pub first_life: u64,
     /// Lives that are over, while clients that were told so have not yet closed their handles.
     pub remains: Vec<u64>,
+    /// Nodes that can be talked to now.
+    pub connected: Vec<u32>,
     /// Nodes that cannot be talked to for too long.
     pub unreachable: Vec<u32>,
     /// Stays, by lockspace name.

@@ -153,11 +153,12 @@ fn replies_have_these_bytes() {
         life: 5,
         first_life: 4,
         remains: vec![4],
+        connected: vec![2],
         unreachable: vec![3],
         stays: vec![stay],
         more: false,
     };
-    golden(&R::Stays(stays), "0a0105040104010301016107fb2c0102010702fc000000010103010100");
+    golden(&R::Stays(stays), "0a01050401040102010301016107fb2c0102010702fc000000010103010100");
 }
 
 #[test]

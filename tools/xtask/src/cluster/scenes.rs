@@ -151,6 +151,9 @@ fn one_way_cut(field: &mut Field) -> Result<(), String> {
     let went_on = field.progress_of(&others, "without node 3");
     field.wires(&["heal"])?;
     went_on?;
+    if !field.nodes.logs().contains("the cluster went on without this node") {
+        return Err("nobody was excluded".to_owned());
+    }
     field.settle()?;
     field.progress("after a one-way cut")
 }
