@@ -203,18 +203,25 @@ mod tests {
 
     #[test]
     fn a_command_beyond_its_budget_is_ended_with_its_children() {
-        let ended = shell("setsid sleep 971 & sleep 972", Duration::from_millis(300));
+        let (child, own) = (sleep(971), sleep(972));
+        let ended = shell(&format!("setsid {child} & {own}"), Duration::from_millis(300));
         assert!(ended.status.is_none());
         assert!(ended.trouble().is_some_and(|why| why.contains("not finished")));
-        assert!(!running("sleep 971") && !running("sleep 972"));
+        assert!(!running(&child) && !running(&own));
     }
 
     #[test]
     fn what_is_left_behind_is_named_and_ended() {
-        let ended = shell("setsid sleep 973 >/dev/null 2>&1 &", Duration::from_secs(60));
+        let child = sleep(973);
+        let ended = shell(&format!("setsid {child} >/dev/null 2>&1 &"), Duration::from_secs(60));
         assert!(ended.status.is_some_and(|status| status.success()));
-        assert!(ended.leftovers.iter().any(|line| line.contains("sleep 973")));
-        assert!(!ended.good() && !running("sleep 973"));
+        assert!(ended.leftovers.iter().any(|line| line.contains(&child)));
+        assert!(!ended.good() && !running(&child));
+    }
+
+    /// A command that no other run of these tests on this machine starts.
+    fn sleep(seconds: u32) -> String {
+        format!("sleep {seconds}.{}", std::process::id())
     }
 
     fn running(command: &str) -> bool {
