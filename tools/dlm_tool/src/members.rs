@@ -22,7 +22,7 @@ pub(crate) fn run(cx: &mut Context<'_>, lockspace: Option<&[u8]>, json: bool) ->
         cx.json(&JsonMembers::new(&all, if found { "ok" } else { "not-found" }))?;
     } else {
         for stay in &all.stays {
-            print(cx, stay)?;
+            print(cx, all.node, stay)?;
         }
         for life in &all.remains {
             writeln!(
@@ -37,14 +37,14 @@ pub(crate) fn run(cx: &mut Context<'_>, lockspace: Option<&[u8]>, json: bool) ->
     Ok(if found { GOOD } else { NO })
 }
 
-fn print(cx: &mut Context<'_>, stay: &StayRecord) -> std::io::Result<()> {
+fn print(cx: &mut Context<'_>, node: u32, stay: &StayRecord) -> std::io::Result<()> {
     let name = stay.lockspace.escape_ascii();
     if stay.view.id == 0 {
         return writeln!(cx.out, "{name} waits for its first view");
     }
     writeln!(cx.out, "{name} view {}", stay.view.id)?;
     for member in &stay.view.members {
-        let own = if member.incarnation == stay.incarnation { " (this node)" } else { "" };
+        let own = if member.node == node { " (this node)" } else { "" };
         writeln!(cx.out, "  node {} incarnation {}{own}", member.node, member.incarnation)?;
     }
     for member in &stay.view.unsafe_members {
