@@ -76,8 +76,14 @@ impl LockTable {
             let message = convert_message(lock, mode, 0, true);
             self.send_traffic(cx, master, message);
         }
+        self.complete_lowered(cx, index, mode);
+    }
+
+    /// A conversion that only gave up rights is complete: at once, or when a new master counts it in.
+    pub(crate) fn complete_lowered(&mut self, cx: &mut Context<'_>, index: u32, mode: Mode) {
         let lock = &mut self.locks[index];
         lock.granted = Some(mode);
+        lock.requested = None;
         lock.told = Mode::NL;
         lock.since = cx.now.into();
         self.report(cx, index, Status::Granted, Some(mode));

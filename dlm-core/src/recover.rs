@@ -499,11 +499,7 @@ impl LockTable {
                     && granted.is_some_and(|held| held.is_down(mode)) =>
             {
                 away.op = None;
-                lock.granted = Some(mode);
-                lock.requested = None;
-                lock.told = Mode::NL;
-                lock.since = cx.now.into();
-                self.report(cx, index, Status::Granted, Some(mode));
+                self.complete_lowered(cx, index, mode);
                 self.run_noted(cx, index);
             }
             Some(OpKind::Convert(_)) => self.send_raising(cx, index),
