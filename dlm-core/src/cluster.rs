@@ -6,6 +6,7 @@ use crate::directory::Directory;
 use crate::lock::Queue;
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Message, Tagged, Traffic};
+use crate::owed::Owed;
 use crate::seeded::cluster_fault;
 use crate::{Due, Member, Output, View, ViewId};
 
@@ -51,6 +52,8 @@ pub(crate) struct Cluster {
     pub(crate) away_locks: usize,
     /// A number for records by arrival.
     pub(crate) arrivals: u32,
+    /// What is owed while the node is without its lease.
+    pub(crate) owed: Owed,
 }
 
 /// A member with locks on names mastered here.
@@ -101,7 +104,13 @@ impl Cluster {
             place_first: 0,
             away_locks: 0,
             arrivals: 0,
+            owed: Owed::default(),
         }
+    }
+
+    /// Whether a part of the work that is due can be done now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.jobs.iter().any(|job| self.owed.may_run(job))
     }
 
     /// Whether this node is the only member.
@@ -262,7 +271,8 @@ impl LockTable {
         }
     }
 
-    fn on_body(&mut self, cx: &mut Context<'_>, from: Member, body: Body) {
+    pub(crate) fn on_body(&mut self, cx: &mut Context<'_>, from: Member, body: Body) {
+        let Some(body) = self.cluster.owed.admit(from, body) else { return };
         match body {
             Body::Tagged(_, tagged) => self.on_tagged(cx, from, tagged),
             Body::Traffic(traffic) => self.on_traffic(cx, from, traffic),

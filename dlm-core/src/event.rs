@@ -1,8 +1,8 @@
 //! What goes into a step and what comes out of it.
 
 use crate::{
-    ClientId, Errno, LockFlags, LockId, LockspaceId, Member, Message, Mode, NodeId, SbFlags,
-    SpaceFlags, Status, Token, Value, View, ViewId,
+    ClientId, Errno, Instant, LockFlags, LockId, LockspaceId, Member, Message, Mode, NodeId,
+    SbFlags, SpaceFlags, Status, Token, Value, View, ViewId,
 };
 
 /// One thing that happened.
@@ -28,6 +28,10 @@ pub enum Input<'a> {
     /// [`Request::Purge`] does for a client. Answered by nothing; count before with
     /// [`Node::dump`](crate::Node::dump).
     PurgeOrphans(LockspaceId, u32),
+    /// Until when this node may grant, complete and deliver (membership.md, Lease; recovery.md R20).
+    /// From that moment on it takes part in recovery and nothing else, until a later one comes. A
+    /// node that was never told of one needs none.
+    LeaseUntil(Instant),
     /// The deadline of [`Node::deadline`](crate::Node::deadline) has come.
     Tick,
 }
@@ -43,7 +47,9 @@ pub enum LossReason {
     Released = 3,
 }
 
-/// A client's request. Every one is answered by exactly one [`Output::Reply`].
+/// A client's request. Every one is answered by exactly one [`Output::Reply`]. Calls on locks are refused
+/// with EUNATCH while the node is without its lease; a driver that wants its clients to wait keeps
+/// them until [`Node::is_frozen`](crate::Node::is_frozen) says no.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// Create, or open, a lockspace and bind this client to it (semantics.md section 9).

@@ -52,6 +52,7 @@ pub mod message;
 mod mode;
 mod name;
 mod node;
+mod owed;
 mod pass;
 mod rebuild;
 mod recover;

@@ -152,6 +152,8 @@ impl Node {
             self.spaces.push(None);
         }
         let id = LockspaceId(free as u32);
+        let mut table = LockTable::new(member, crate::inspect::global_id(name));
+        table.cluster.owed.frozen = self.frozen;
         self.spaces[free] = Some(Box::new(Space {
             id,
             name: name.to_vec(),
@@ -161,7 +163,7 @@ impl Node {
             create_count: 0,
             handles: 0,
             view: None,
-            table: LockTable::new(member, crate::inspect::global_id(name)),
+            table,
         }));
         self.by_name.insert(name.to_vec(), id);
         Ok(id)

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use crate::clients::{Clients, Phase};
 use crate::lifecycle::Space;
 use crate::lockspace::{Context, LockTable};
+use crate::seeded::cluster_fault;
 use crate::timer::{Timer, Timers};
 use crate::{
     ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Member, Message,
@@ -40,6 +41,10 @@ pub struct Node {
     pub(crate) timers: Timers,
     counters: NodeCounters,
     now: Instant,
+    /// When the lease ends.
+    lease_until: Instant,
+    /// Without a lease since the last step.
+    pub(crate) frozen: bool,
 }
 
 impl Node {
@@ -55,6 +60,8 @@ impl Node {
             timers: Timers::default(),
             counters: NodeCounters::default(),
             now: Instant(0),
+            lease_until: Instant(u64::MAX),
+            frozen: false,
         }
     }
 
@@ -73,6 +80,10 @@ impl Node {
     pub fn step(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
         self.now = self.now.max(now);
         self.counters.steps += 1;
+        if let Input::LeaseUntil(until) = input {
+            self.lease_until = until;
+        }
+        self.test_lease(out);
         match input {
             Input::Client(client, request) => self.on_request(client, &request, out),
             Input::ClientGone(client) => self.end_handle(client, out),
@@ -83,16 +94,43 @@ impl Node {
             Input::Safe(member) => self.on_safe(member, out),
             Input::Peer(from, message) => self.on_peer(from, message, out),
             Input::Reset(space, reason) => self.reset(space, reason, out),
+            Input::LeaseUntil(_) => {}
             Input::Tick => self.on_tick(out),
+        }
+    }
+
+    /// Whether this node is without the lease it needs at this moment: it grants, completes and
+    /// delivers nothing (recovery.md R20).
+    pub fn is_frozen(&self, now: Instant) -> bool {
+        now >= self.lease_until && !cluster_fault("grants-without-lease")
+    }
+
+    /// When the lease ends; `None`: no lease is needed.
+    pub fn lease_until(&self) -> Option<Instant> {
+        (self.lease_until.0 != u64::MAX).then_some(self.lease_until)
+    }
+
+    /// The lease is tested at the top of every step. What was owed meanwhile is made up for when it
+    /// is back.
+    fn test_lease(&mut self, out: &mut Outbox) {
+        let frozen = self.is_frozen(self.now);
+        if frozen == self.frozen {
+            return;
+        }
+        self.frozen = frozen;
+        for index in 0..self.spaces.len() {
+            let id = LockspaceId(index as u32);
+            self.with_table(id, out, |table, cx| table.set_frozen(cx, frozen));
+            self.finish_leaving(id, out);
         }
     }
 
     /// When [`Input::Tick`] is next needed, and why.
     pub fn deadline(&self) -> Option<(Instant, Reason)> {
-        if self.spaces.iter().flatten().any(|space| !space.table.cluster.jobs.is_empty()) {
+        if self.spaces.iter().flatten().any(|space| space.table.cluster.has_work()) {
             return Some((self.now, Reason::Work));
         }
-        self.timers.next()
+        self.timers.next().filter(|_| !self.frozen)
     }
 
     /// The lockspace of this name, if it exists here (also while joining or leaving).
@@ -173,6 +211,9 @@ impl Node {
         request: &Request<'_>,
         out: &mut Outbox,
     ) {
+        if self.frozen {
+            return self.reply(client, Err(Errno::EUNATCH), out);
+        }
         let locks_max = self.limits.locks_per_client;
         let node = self.member.node;
         let refused = self.with_table(space, out, |table, cx| {
@@ -200,7 +241,10 @@ impl Node {
     }
 
     fn on_tick(&mut self, out: &mut Outbox) {
-        while let Some((space, timer)) = self.timers.take_due(self.now) {
+        // A time limit that ends now is reported when the lease is back.
+        while let Some((space, timer)) =
+            (!self.frozen).then(|| self.timers.take_due(self.now)).flatten()
+        {
             self.with_table(space, out, |table, cx| match timer {
                 Timer::Limit(lock) => table.limit_over(cx, lock),
                 Timer::Idle(resource) => table.idle_over(cx, resource),

@@ -49,6 +49,10 @@ impl LockTable {
     }
 
     fn pass_when(&mut self, cx: &mut Context<'_>, resource: u32, when: When) {
+        if self.cluster.owed.frozen {
+            self.cluster.owed.passes.insert(resource);
+            return;
+        }
         if self.resources[resource].has_queue() {
             let mut blocked = self.pass_conversions(cx, resource, when);
             if !bug("pass-grants-no-waiter") {

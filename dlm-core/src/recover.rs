@@ -132,7 +132,11 @@ impl LockTable {
 
     /// One part of the work that is due; true while there is more.
     pub(crate) fn work(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(job) = self.cluster.jobs.pop_front() else { return false };
+        let cluster = &mut self.cluster;
+        let Some(next) = cluster.jobs.iter().position(|job| cluster.owed.may_run(job)) else {
+            return false;
+        };
+        let Some(job) = cluster.jobs.remove(next) else { return false };
         let rest = match job {
             Job::Names { to, slots, from } => self.job_names(cx, to, slots, from),
             Job::Drop { peer } => self.job_drop(cx, peer),
@@ -143,7 +147,7 @@ impl LockTable {
         if let Some(job) = rest {
             self.cluster.jobs.push_front(job);
         }
-        !self.cluster.jobs.is_empty()
+        self.cluster.has_work()
     }
 
     /// Says which names of these slots are mastered here (R5).

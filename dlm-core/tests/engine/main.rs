@@ -9,6 +9,7 @@
 //! | `replay` | the one-node conformance scenarios against the recorded answers of the kernel |
 //! | `random`, `exhaustive` | engine and naive model (`tests/model`) answer alike |
 //! | `laws` | what must hold after any sequence: exclusion, one end per operation, no leak |
+//! | `lease` | what a node without its lease owes |
 //! | `spaces`, `limits`, `ids`, `listing` | lockspace life cycle, ceilings, lock ids, listings |
 
 #[path = "../model/mod.rs"]
@@ -20,6 +21,7 @@ mod exhaustive;
 mod ids;
 mod invariants;
 mod laws;
+mod lease;
 mod limits;
 mod listing;
 mod notation;
