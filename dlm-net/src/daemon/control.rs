@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use dlm_core::{ClientId, Errno, Input, LockspaceInfo};
+use dlm_core::{ClientId, Errno, Input, LockspaceInfo, NodeId};
 use dlm_ipc::control::{
     ConfigRecord, ControlMessage, ControlReply, ControlRequest, LockRecord, LogPage,
     ResourceRecord, SPACES_PER_ANSWER, TablePage,
@@ -99,6 +99,10 @@ impl Reactor {
             ControlRequest::Counters => Ok(ControlReply::Counters(self.counter_values())),
             ControlRequest::FenceAck { node } => {
                 self.administrator(id, "fence_ack")?;
+                if let Some(taken) = self.membership.fence_acknowledged(NodeId(*node)) {
+                    let refused = |sentence| refusal(Errno::EINVAL, sentence);
+                    return taken.map(|()| ControlReply::Done).map_err(refused);
+                }
                 let sentence = match self.membership.name() {
                     "single" => {
                         format!(
@@ -113,6 +117,17 @@ impl Reactor {
             ControlRequest::View { lockspace, view } => self.feed_view(id, lockspace, view),
             ControlRequest::Safe { member } => self.feed_safe(id, *member),
             ControlRequest::Exclude { life } => self.feed_exclude(id, *life),
+            ControlRequest::Recovery { .. } => {
+                Ok(ControlReply::Recovery(dlm_ipc::control::RecoveryPage::default()))
+            }
+            ControlRequest::Locate { lockspace, name } => {
+                let ControlReply::Resource(resource) = self.resource(id, lockspace, name)? else {
+                    return Err(refusal(Errno::EINVAL, "no such answer"));
+                };
+                let (whole, omitted, trouble) = (true, 0, String::new());
+                let found = dlm_ipc::control::LocatedRecord { resource, whole, omitted, trouble };
+                Ok(ControlReply::Located(found))
+            }
         }
     }
 
@@ -257,7 +272,8 @@ impl Reactor {
         Err(refusal(Errno::EBUSY, sentence))
     }
 
-    /// Counts for monitoring, in a fixed order; refusals by errno come last.
+    /// Counts for monitoring, in a fixed order; where there are other nodes, messages sent to them by
+    /// kind; refusals by errno come last.
     fn counter_values(&self) -> Vec<(String, u64)> {
         let core = self.node.counters();
         let spaces = self.node.lockspaces();
@@ -285,6 +301,8 @@ impl Reactor {
             ("uptime_s", (self.now - self.started) / 1_000_000_000),
         ];
         let named = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let messages = self.counters.messages().filter(|_| self.links.is_some());
+        let named = named.chain(messages.map(|(name, value)| (name.to_owned(), value)));
         let refusals = self.counters.refusals().map(|(errno, count)| {
             let name = match Errno(errno).name() {
                 "E?" => format!("refused_{errno}"),

@@ -2,7 +2,7 @@
 
 use dlm_core::{JOINS_PER_LIFE, LockInfo, LockState, LockspaceInfo, Member, Mode, ResourceInfo};
 use dlm_ipc::control::{
-    LockRecord, NodeRecord, ResourceRecord, SpaceRecord, StatusRecord, ValueRecord,
+    LockRecord, NodeFencing, NodeRecord, ResourceRecord, SpaceRecord, StatusRecord, ValueRecord,
 };
 
 use super::config::table::Key;
@@ -44,6 +44,7 @@ impl Reactor {
             locks: info.locks,
             resources: info.resources,
             orphans: info.orphans,
+            nodes: Vec::new(),
         }
     }
 
@@ -111,13 +112,14 @@ impl Reactor {
             cluster: self.settings.text(Key::ClusterName).to_owned(),
             membership: self.membership.name().to_owned(),
             quorate: self.membership.quorate(),
-            ring: (1, 1),
+            ring: self.membership.rings(),
             now: seconds(self.now),
             uptime: seconds(self.now - self.started),
             pid: std::process::id(),
             nodes: self.node_records(),
             clients: self.counters.handles,
             waits_for: waits.take(WAITS_MAX).collect(),
+            fencing: self.membership.fencing(),
         }
     }
 
@@ -140,6 +142,8 @@ impl Reactor {
                 removed: times.removed,
                 failed: times.failed,
                 fenced: times.safe,
+                left: 0,
+                fencing: NodeFencing::default(),
             }
         };
         let Some(links) = &self.links else {
@@ -168,6 +172,7 @@ impl Reactor {
         ResourceRecord {
             name: info.name.clone(),
             master: info.master.map_or(0, |node| node.0),
+            unsettled: false,
             value: info.value.as_ref().map(|(bytes, seq, valid)| ValueRecord {
                 bytes: bytes.to_vec(),
                 seq: *seq,

@@ -6,10 +6,17 @@
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 
+mod cluster;
+
+pub use cluster::{
+    DaemonFencing, LocatedRecord, NodeFencing, RecoveryPage, RecoveryRecord, SpaceNodeRecord,
+    StepUs, left,
+};
+
 /// Largest encoded control message, in bytes.
 pub const CONTROL_BYTES_MAX: usize = 128 * 1024;
 
-/// Most lockspaces of one answer. Fewer: there are no more.
+/// Most lockspaces of one answer. There may be fewer, and more of them behind: none are the end.
 pub const SPACES_PER_ANSWER: usize = 128;
 
 /// Why a control message cannot be made or understood.
@@ -73,7 +80,7 @@ fn malformed(error: impl std::fmt::Display) -> ControlError {
 /// What a tool asks.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum ControlRequest {
-    /// All lockspaces, by name; the first [`SPACES_PER_ANSWER`] of them.
+    /// All lockspaces, by name; the first of them, up to [`SPACES_PER_ANSWER`].
     Lockspaces,
     /// The daemon, its cluster and its nodes.
     Status,
@@ -126,7 +133,7 @@ pub enum ControlRequest {
         /// Node id.
         node: u32,
     },
-    /// The lockspaces that follow this name; to go on after an answer of [`SPACES_PER_ANSWER`].
+    /// The lockspaces that follow this name; to go on after an answer that was not empty.
     LockspacesAfter {
         /// Name of the last one that was told.
         name: Vec<u8>,
@@ -153,6 +160,20 @@ pub enum ControlRequest {
     Exclude {
         /// The life.
         life: u64,
+    },
+    /// A page of the history of changes, from `from` (0, then [`RecoveryPage::next`]).
+    Recovery {
+        /// Lockspace name; empty: all.
+        lockspace: Vec<u8>,
+        /// Position.
+        from: u64,
+    },
+    /// One resource as its master knows it, wherever that is; answered within a few seconds.
+    Locate {
+        /// Lockspace name.
+        lockspace: Vec<u8>,
+        /// Resource name.
+        name: Vec<u8>,
     },
 }
 
@@ -186,6 +207,10 @@ pub enum ControlReply {
     },
     /// To [`ControlRequest::Stays`].
     Stays(StaysRecord),
+    /// To [`ControlRequest::Recovery`].
+    Recovery(RecoveryPage),
+    /// To [`ControlRequest::Locate`].
+    Located(LocatedRecord),
 }
 
 /// One stay of a node in a lockspace.
@@ -280,6 +305,8 @@ pub struct SpaceRecord {
     pub resources: u64,
     /// Orphans.
     pub orphans: u64,
+    /// Members, and nodes that were, by number.
+    pub nodes: Vec<SpaceNodeRecord>,
 }
 
 /// A membership change of a lockspace.
@@ -330,6 +357,8 @@ pub struct StatusRecord {
     pub clients: u32,
     /// What is waited for, in words.
     pub waits_for: Vec<String>,
+    /// Fencing.
+    pub fencing: DaemonFencing,
 }
 
 /// A cluster node.
@@ -351,6 +380,10 @@ pub struct NodeRecord {
     pub failed: u64,
     /// Monotonic seconds when it was fenced; 0 never.
     pub fenced: u64,
+    /// Why it left ([`left`]); 0: it did not.
+    pub left: u32,
+    /// Fencing.
+    pub fencing: NodeFencing,
 }
 
 /// A part of a lockspace's table.
@@ -370,6 +403,8 @@ pub struct ResourceRecord {
     pub name: Vec<u8>,
     /// Master node; 0: this node.
     pub master: u32,
+    /// Whether it has no master at the moment: that is being looked up, or a new one rebuilds it.
+    pub unsettled: bool,
     /// Value block, if one is stored.
     pub value: Option<ValueRecord>,
     /// Granted, newest grant first; then converting and waiting, head first.

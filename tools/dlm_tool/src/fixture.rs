@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use dlm_ipc::control::{
-    ChangeRecord, ControlReply, ControlRequest, LockRecord, NodeRecord, ResourceRecord,
-    SpaceRecord, StatusRecord, TablePage, ValueRecord,
+    ChangeRecord, ControlReply, ControlRequest, DaemonFencing, LockRecord, NodeRecord,
+    ResourceRecord, SpaceRecord, StatusRecord, TablePage, ValueRecord,
 };
 
 use crate::context::{Code, Context, Daemon, Fail, Outcome, Trouble};
@@ -114,7 +114,13 @@ pub(crate) fn waiting(id: u32, mode: i8) -> LockRecord {
 
 /// A resource mastered here.
 pub(crate) fn resource(name: &[u8], locks: &[LockRecord]) -> ResourceRecord {
-    ResourceRecord { name: name.to_vec(), master: 0, value: None, locks: locks.to_vec() }
+    ResourceRecord {
+        name: name.to_vec(),
+        master: 0,
+        unsettled: false,
+        value: None,
+        locks: locks.to_vec(),
+    }
 }
 
 /// The six resources and ten locks of the recorded listings in `tests/data`.
@@ -211,6 +217,7 @@ pub(crate) fn space(name: &[u8], global_id: u32, members: &[u32]) -> SpaceRecord
         locks: 10,
         resources: 6,
         orphans: 1,
+        nodes: Vec::new(),
     }
 }
 
@@ -243,6 +250,7 @@ pub(crate) fn status(nodes: &[u32]) -> StatusRecord {
             .collect(),
         clients: 0,
         waits_for: Vec::new(),
+        fencing: DaemonFencing::default(),
     }
 }
 

@@ -35,6 +35,7 @@ fn space() -> SpaceRecord {
         locks: 300,
         resources: 70_000,
         orphans: 0,
+        nodes: vec![SpaceNodeRecord { node: 1, member: true, ..Default::default() }],
     }
 }
 
@@ -62,7 +63,13 @@ fn lock() -> LockRecord {
 
 fn resource() -> ResourceRecord {
     let value = Some(ValueRecord { bytes: vec![1, 2], seq: 3, valid: true });
-    ResourceRecord { name: b"r\0".to_vec(), master: 0, value, locks: vec![lock()] }
+    ResourceRecord {
+        name: b"r\0".to_vec(),
+        master: 0,
+        unsettled: false,
+        value,
+        locks: vec![lock()],
+    }
 }
 
 fn status() -> StatusRecord {
@@ -80,6 +87,7 @@ fn status() -> StatusRecord {
         nodes: vec![NodeRecord { node: 1, member: true, ..NodeRecord::default() }],
         clients: 8,
         waits_for: vec!["x".into()],
+        fencing: DaemonFencing { pid: 9, startup: vec![3], ..Default::default() },
     }
 }
 
@@ -106,6 +114,8 @@ fn requests_have_these_bytes() {
     golden(&R::View { lockspace: name(), view }, "0e02616c090102fc0000000100");
     golden(&R::Safe { member }, "0f02fc00000001");
     golden(&R::Exclude { life: 1 << 24 }, "10fc00000001");
+    golden(&R::Recovery { lockspace: name(), from: 7 }, "1102616c07");
+    golden(&R::Locate { lockspace: name(), name: vec![0] }, "1202616c0100");
 }
 
 #[test]
@@ -114,22 +124,23 @@ fn replies_have_these_bytes() {
     golden(
         &R::Lockspaces(vec![space()]),
         "000105616c706861fcd4c3b2a1080006fbb00102030772756e6e696e670001010101010000010101\
-         0000fb2c01fc7011010000",
+         0000fb2c01fc7011010000010101000000000000",
     );
     golden(
         &R::Status(status()),
-        "0105302e312e30010201630673696e676c6501030405060701010100000000000008010178",
+        "0105302e312e30010201630673696e676c6501030405060701010100000000000000000000000000\
+         000008010178090001030000",
     );
     golden(
         &R::Table(TablePage { resources: vec![resource()], next: Some(9) }),
-        "02010272000001020102030101fc010001000000fb6712026462016c000088030305ff00fd000000\
-         000001000001fd07000000010000000109",
+        "0201027200000001020102030101fc010001000000fb6712026462016c000088030305ff00fd0000\
+         00000001000001fd07000000010000000109",
     );
     golden(&R::Resource(None), "0300");
     golden(
         &R::Resource(Some(resource())),
-        "03010272000001020102030101fc010001000000fb6712026462016c000088030305ff00fd000000\
-         000001000001fd0700000001000000",
+        "0301027200000001020102030101fc010001000000fb6712026462016c000088030305ff00fd0000\
+         00000001000001fd0700000001000000",
     );
     golden(
         &R::Log(LogPage { first: 1, lines: vec!["2 x".into()], next: None }),
@@ -159,6 +170,24 @@ fn replies_have_these_bytes() {
         more: false,
     };
     golden(&R::Stays(stays), "0a01050401040102010301016107fb2c0102010702fc000000010103010100");
+    let change = RecoveryRecord {
+        number: 1,
+        lockspace: b"a".to_vec(),
+        seq: 2,
+        view: 3,
+        members: vec![1],
+        failed: vec![2],
+        safe: vec![(2, Some(5)), (3, None)],
+        all_safe: Some(6),
+        names_waited: 7,
+        ..Default::default()
+    };
+    golden(
+        &R::Recovery(RecoveryPage { changes: vec![change], next: None }),
+        "0b01010161020300000101000001020202010503000001060000000700000000",
+    );
+    let found = LocatedRecord { resource: None, whole: true, omitted: 0, trouble: "t".into() };
+    golden(&R::Located(found), "0c0001000174");
 }
 
 #[test]

@@ -1,0 +1,145 @@
+//! Records about a cluster: fencing, the nodes of a lockspace, what a change of members cost, and a
+//! name as its master knows it.
+
+use bincode::{Decode, Encode};
+
+use super::ResourceRecord;
+
+/// Why a node left, in the numbers of the original's listings (libdlm-abi.md 4.3); 0: it did not.
+pub mod left {
+    /// It left by itself.
+    pub const LEAVE: u32 = 2;
+    /// Its node went down.
+    pub const NODE_DOWN: u32 = 3;
+    /// Its daemon went down.
+    pub const PROCESS_DOWN: u32 = 5;
+}
+
+/// Fencing of one node (libdlm-abi.md 4.4); all empty where nobody is fenced.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct NodeFencing {
+    /// Whether it is to be fenced.
+    pub needed: bool,
+    /// Whether that waits, for instance for quorum.
+    pub delayed: bool,
+    /// Whether it was killed by the cluster because it came back with its old state.
+    pub killed: bool,
+    /// Process id of the agent at work; 0 none.
+    pub pid: u32,
+    /// Whether the end of an agent is waited for.
+    pub pid_wait: bool,
+    /// Whether another node's result is waited for.
+    pub result_wait: bool,
+    /// Node that acts, or acted last; 0 none.
+    pub actor_last: u32,
+    /// Node whose agent succeeded; 0 none.
+    pub actor_done: u32,
+}
+
+/// Fencing as the daemon sees it (libdlm-abi.md 4.4).
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct DaemonFencing {
+    /// Process id of the agent at work here; 0 none.
+    pub pid: u32,
+    /// Whether it is not known yet if others are fencing (`fence_init`).
+    pub in_progress_unknown: bool,
+    /// Nodes that start-up fencing has still to check.
+    pub startup: Vec<u32>,
+    /// Members that came back with their old state and are not yet gone.
+    pub zombies: u32,
+    /// Whether neither side of a merge may decide.
+    pub merge_wait: bool,
+}
+
+/// A node as one lockspace sees it.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct SpaceNodeRecord {
+    /// Node id.
+    pub node: u32,
+    /// Whether it is a member.
+    pub member: bool,
+    /// Why it left ([`left`]); 0: it did not.
+    pub left: u32,
+    /// Whether its part of the change in progress has come.
+    pub started: bool,
+    /// Number of the change that added it; 0 unknown.
+    pub added_seq: u64,
+    /// Number of the change that removed it; 0: it was never removed.
+    pub removed_seq: u64,
+    /// Whether the lockspace waits until it is known to be harmless.
+    pub feared: bool,
+    /// Monotonic seconds when it failed; 0 never.
+    pub failed: u64,
+}
+
+/// How long a step of a change took from the view on, in microseconds; `None`: it is not over, or
+/// never was, since a newer view came first.
+pub type StepUs = Option<u64>;
+
+/// One change of a lockspace's members as this node saw it (recovery.md section 5).
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct RecoveryRecord {
+    /// Position in this daemon's history.
+    pub number: u64,
+    /// Lockspace name.
+    pub lockspace: Vec<u8>,
+    /// Number of the change, as `ls` shows it.
+    pub seq: u64,
+    /// Number of the view.
+    pub view: u32,
+    /// Wall-clock microseconds since 1970 when the view was installed.
+    pub at_us: u64,
+    /// How long ago that was, microseconds.
+    pub age_us: u64,
+    /// Members after it.
+    pub members: Vec<u32>,
+    /// Nodes that joined.
+    pub joined: Vec<u32>,
+    /// Nodes that left in good order.
+    pub left: Vec<u32>,
+    /// Nodes that were excluded.
+    pub failed: Vec<u32>,
+    /// Excluded nodes, also of earlier changes, and when each was known to be harmless.
+    pub safe: Vec<(u32, StepUs)>,
+    /// All members had said which names they master in slots that moved here.
+    pub names_done: StepUs,
+    /// Every excluded member was known to be harmless.
+    pub all_safe: StepUs,
+    /// All members had said that their locks are moved.
+    pub locks_done: StepUs,
+    /// Rebuilt names were in service again, and own locks settled with their new masters.
+    pub thawed: StepUs,
+    /// Whether a newer view came before it was over.
+    pub superseded: bool,
+    /// Names of this node that had to wait for it.
+    pub names_waited: u64,
+    /// Names that this node rebuilt and masters since.
+    pub names_rebuilt: u64,
+    /// Own locks that moved to a new master.
+    pub locks_moved: u64,
+    /// Locks of lost members that were dropped here.
+    pub locks_dropped: u64,
+}
+
+/// A part of the history.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct RecoveryPage {
+    /// Changes, oldest first.
+    pub changes: Vec<RecoveryRecord>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// A name as its master knows it, or as much of it as could be learnt.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct LocatedRecord {
+    /// Queues and value block; `None`: nobody uses the name, or nothing could be learnt. Nodes are
+    /// written as for a resource of this node: 0 is this node.
+    pub resource: Option<ResourceRecord>,
+    /// Whether that is all: the master said it.
+    pub whole: bool,
+    /// Locks that did not fit the answer.
+    pub omitted: u64,
+    /// Why it is not all, and what to do; empty if it is.
+    pub trouble: String,
+}
