@@ -5,7 +5,7 @@ use crate::message::{Flight, Traffic};
 use crate::{LockId, Member, Mode, Status, Token, ViewId};
 
 /// What this node is to a name that it does not simply serve.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Role {
     pub(crate) kind: Kind,
     /// This node's locks on the name, in order of submission. They are on no queue here.
@@ -15,7 +15,7 @@ pub(crate) struct Role {
 }
 
 /// The kinds of a [`Role`].
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) enum Kind {
     /// The directory was asked.
     Lookup {
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 }
 
 /// A lock record collected for a rebuilt name.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Rebuilt {
     /// The lock here: this node's own, or a copy made for another member's.
     pub(crate) lock: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Rebuilt {
 }
 
 /// What an owner keeps of a lock that is mastered elsewhere.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Away {
     /// Whom its last operation was sent to: the master it is, or will be, settled with.
     pub(crate) master: Option<Member>,
@@ -84,7 +84,7 @@ pub(crate) struct Away {
 }
 
 /// A lock between two masters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Moving {
     /// Who has the record, and the first view in which it was sent.
     pub(crate) sent: Option<(Member, ViewId)>,
@@ -93,7 +93,7 @@ pub(crate) struct Moving {
 }
 
 /// An operation of the owner.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Op {
     pub(crate) kind: OpKind,
     /// Number of the operation; 0 while it was not sent.
@@ -101,7 +101,7 @@ pub(crate) struct Op {
 }
 
 /// Kinds of operations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum OpKind {
     Request,
     Convert(Mode),
@@ -110,7 +110,7 @@ pub(crate) enum OpKind {
 }
 
 /// What is in flight beside a conversion or a cancel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Beside {
     /// Number of a cancel; 0: none.
     pub(crate) cancel: u32,

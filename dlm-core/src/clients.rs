@@ -4,7 +4,7 @@ use crate::lock::Queue;
 use crate::{ClientId, LockspaceId};
 
 /// What a client is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Phase {
     /// Waits for the lockspace to be joined or to be gone.
     Opening,
@@ -15,7 +15,7 @@ pub(crate) enum Phase {
 }
 
 /// A client.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Client {
     pub(crate) id: ClientId,
     pub(crate) space: LockspaceId,
@@ -29,7 +29,7 @@ pub(crate) struct Client {
 }
 
 /// All clients by slot.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Clients {
     slots: Vec<Option<Client>>,
 }

@@ -11,7 +11,7 @@ use crate::seeded::cluster_fault;
 use crate::{Due, Member, Output, View, ViewId};
 
 /// What a lockspace knows about its members.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Cluster {
     pub(crate) me: Member,
     /// Number of the lockspace in messages.
@@ -57,7 +57,7 @@ pub(crate) struct Cluster {
 }
 
 /// A member with locks on names mastered here.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Peer {
     pub(crate) member: Member,
     /// Copies of its locks.
@@ -65,7 +65,7 @@ pub(crate) struct Peer {
 }
 
 /// Work over many names, done a part at a time so that nobody else waits for it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) enum Job {
     /// Say which names of these slots are mastered here, from this resource on.
     Names { to: Member, slots: Vec<(u16, u16)>, from: u32 },

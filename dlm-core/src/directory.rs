@@ -3,22 +3,20 @@
 //! Each slot has one owner in a view. An entry says who masters a name; entries of names mastered by
 //! the slot's owner itself are not written down, the resource is the entry.
 
-use std::collections::BTreeSet;
-
 use crate::away::Kind;
 use crate::cluster::ByName;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
 use crate::seeded::cluster_fault;
-use crate::slots::{SLOTS, Slots, slot_of};
+use crate::slots::{SLOTS, SlotSet, Slots, slot_of};
 use crate::{Member, Name, Token, View};
 
 /// The directory of the slots this node owns.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) slots: Slots,
     /// Slots of this node that are not ready: it may not say «free» for their names yet.
-    pub(crate) rebuilding: BTreeSet<u16>,
+    pub(crate) rebuilding: SlotSet,
     /// Masters other than this node.
     pub(crate) entries: ByName<Entry>,
     /// Look-ups and claims that wait.
@@ -26,14 +24,14 @@ pub(crate) struct Directory {
 }
 
 /// Who masters a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Entry {
     pub(crate) master: Member,
     pub(crate) term: Token,
 }
 
 /// A question that waits for its answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Question {
     asker: Member,
     claim: bool,
@@ -43,7 +41,7 @@ pub(crate) struct Question {
 impl Directory {
     /// Whether this slot may give free names.
     pub(crate) fn is_ready(&self, slot: u16) -> bool {
-        !self.rebuilding.contains(&slot)
+        !self.rebuilding.contains(slot)
     }
 }
 
@@ -236,24 +234,17 @@ impl LockTable {
         let old_members = core::mem::take(&mut self.cluster.view.members);
         let old = core::mem::replace(&mut self.cluster.directory.slots, Slots::new(members));
         let directory = &mut self.cluster.directory;
+        let mut kept = SlotSet::default();
         let mut need: Vec<(u16, u16)> = Vec::new();
         for slot in 0..SLOTS as u16 {
             let had = !first && old_members.get(old.owner(slot)) == Some(&me);
             let has = members.get(directory.slots.owner(slot)) == Some(&me);
             let ready = directory.is_ready(slot) || cluster_fault("unready-slots-kept");
             if has && had && ready {
+                kept.insert(slot);
                 continue;
             }
-            directory.rebuilding.remove(&slot);
-            let from = (slot, Box::<[u8]>::default());
-            let range = match slot.checked_add(1) {
-                Some(next) => from..(next, Box::<[u8]>::default()),
-                None => from..(u16::MAX, Box::<[u8]>::default()),
-            };
-            let stale: Vec<_> = directory.entries.range(range).map(|(k, _)| k.clone()).collect();
-            for key in stale {
-                directory.entries.remove(&key);
-            }
+            directory.rebuilding.remove(slot);
             if has && !beginning {
                 directory.rebuilding.insert(slot);
                 match need.last_mut().filter(|last| last.1 + 1 == slot) {
@@ -262,6 +253,7 @@ impl LockTable {
                 }
             }
         }
+        directory.entries.retain(|(slot, _), _| kept.contains(*slot));
         // Whoever asked asks again in the new view.
         directory.deferred.clear();
         need

@@ -110,7 +110,7 @@ pub struct Open<'a> {
 }
 
 /// How to create a lockspace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub struct Create {
     /// Creation flags.
     pub flags: SpaceFlags,
@@ -120,7 +120,7 @@ pub struct Create {
 
 /// Owner, group and mode of a lockspace, as of a device node. The core only keeps them; the driver
 /// checks them before it passes an [`Request::Open`] on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Access {
     /// Owning user id.
     pub uid: u32,

@@ -36,6 +36,7 @@ mod calls;
 mod clients;
 mod cluster;
 mod deliver;
+mod digest;
 mod directory;
 mod event;
 mod flags;

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A lockspace on this node.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Space {
     pub(crate) id: LockspaceId,
     pub(crate) name: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Space {
 }
 
 /// Where a lockspace is in its life.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) enum Stage {
     /// Waits for its first view; with whoever created it meanwhile, in order.
     Joining(Vec<Waiter>),
@@ -50,7 +50,7 @@ pub(crate) enum Stage {
 }
 
 /// A client whose creation waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub(crate) struct Waiter {
     client: ClientId,
     create: Create,

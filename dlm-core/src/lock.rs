@@ -13,7 +13,7 @@ pub(crate) const LOCKS_MAX: usize = (1 << INDEX_BITS) - (1 << 14);
 pub(crate) const LOCKS_FREE_MIN: usize = 8192;
 
 /// Who a lock belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Owner {
     /// A client of this node.
     Client(ClientId),
@@ -31,7 +31,7 @@ pub(crate) enum Owner {
 }
 
 /// A lock. Kept small: held locks are what the daemon's memory consists of.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Lock {
     /// The id programs see.
     pub(crate) id: LockId,
@@ -79,7 +79,7 @@ pub(crate) struct Lock {
 }
 
 /// What few locks have.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rare {
     /// The caller's value block; exists once VALBLK was used (6.2).
     pub(crate) value: Option<Value>,
@@ -101,7 +101,7 @@ pub(crate) struct Rare {
 }
 
 /// Neighbours in an intrusive list.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Hash, Debug, Default)]
 pub(crate) struct Links {
     prev: u32,
     next: u32,
@@ -117,7 +117,7 @@ pub(crate) enum Chain {
 }
 
 /// Ends of an intrusive list of locks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Hash, Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) head: u32,
     tail: u32,

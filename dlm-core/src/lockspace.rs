@@ -1,6 +1,7 @@
 //! A lockspace's locks and resources on this node, and the storage moves that keep them in step.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use crate::away::Kind;
 use crate::clients::Clients;
@@ -37,7 +38,7 @@ pub(crate) struct Context<'a> {
 }
 
 /// The lock table of one lockspace.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LockTable {
     pub(crate) locks: Slab<Lock>,
     pub(crate) resources: Slab<Resource>,
@@ -69,6 +70,14 @@ impl LockTable {
             asked_view: false,
             cluster: Cluster::new(me, global),
         }
+    }
+
+    /// What only this module knows, for the digest.
+    pub(crate) fn hash_rest(&self, state: &mut impl Hasher) {
+        self.orphan_count.hash(state);
+        self.idle.keys().for_each(|index| index.hash(state));
+        self.last_token.hash(state);
+        self.asked_view.hash(state);
     }
 
     /// The last number given.

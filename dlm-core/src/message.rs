@@ -7,7 +7,7 @@
 use crate::{LockFlags, LockId, Member, Mode, Name, SbFlags, Token, Value, ViewId};
 
 /// A message between two members of one lockspace.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Message {
     /// The lockspace's cluster-wide number.
     pub space: u32,
@@ -20,7 +20,7 @@ pub struct Message {
 }
 
 /// What is said.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Body {
     /// Directory and recovery, in the view of this id.
     Tagged(ViewId, Tagged),
@@ -29,7 +29,7 @@ pub enum Body {
 }
 
 /// Directory and recovery messages.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Tagged {
     /// Who masters this name? If nobody: I do from now on.
     Lookup {
@@ -96,7 +96,7 @@ pub enum Tagged {
 }
 
 /// A lock as its owner knows it, for the new master of its name.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Record {
     /// The name.
     pub name: Name,
@@ -129,7 +129,7 @@ pub struct Record {
 }
 
 /// An operation in flight to a lost master.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Flight {
     /// Nothing that the new master must know.
     Nothing,
@@ -140,7 +140,7 @@ pub enum Flight {
 }
 
 /// Lock traffic.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Traffic {
     /// The sender of rebuilt names took them into service in round `round`.
     Thawed {
@@ -251,7 +251,7 @@ pub enum Traffic {
 }
 
 /// How an operation went at the master.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
     /// Granted or converted.
     Granted,
@@ -270,7 +270,7 @@ pub enum Outcome {
 }
 
 /// A lock as its master sees it.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Hash, Debug)]
 pub struct Standing {
     /// Granted mode.
     pub granted: Option<Mode>,

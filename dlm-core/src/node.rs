@@ -29,7 +29,7 @@ impl Default for Limits {
 }
 
 /// A node of the lock manager.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Node {
     member: Member,
     /// Joins made; the next one's number.

@@ -13,7 +13,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Tagged};
 
 /// What is owed.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Owed {
     /// The lease is over.
     pub(crate) frozen: bool,

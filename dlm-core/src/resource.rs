@@ -21,7 +21,7 @@ const SPECIAL_CONVERSION: LockFlags = LockFlags(
 const HOLDERS_FEW: u32 = 8;
 
 /// A named resource.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Resource {
     pub(crate) name: Name,
     pub(crate) hash: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Resource {
 }
 
 /// The contended part of a resource.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Contention {
     pub(crate) converting: Queue,
     pub(crate) waiting: Queue,

@@ -3,6 +3,7 @@
 //! Entries live in chunks that are allocated whole: growing never copies, so no request pays for the
 //! million before it. Freed places are taken again *oldest first* and only while enough of them are
 //! free, so that a place's generation, part of a lock id, takes long to come round (semantics.md D1).
+//! Places that were never used come first: they cost nothing before, neither in memory nor in a copy.
 //! A chunk without entries is dropped once there is free room beside it.
 
 /// Places in a chunk.
@@ -12,28 +13,33 @@ const CHUNK_BITS: u32 = 10;
 pub(crate) const NIL: u32 = 0;
 
 /// Storage of `T` by index. Index 0 is never given out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
     /// Chunks whose places were dropped and can be made again.
     dropped: Vec<u32>,
+    /// The first place that was never used; so is every one behind it.
+    fresh: u32,
+    /// Vacated places, oldest first.
     free_head: u32,
     free_tail: u32,
+    /// Places to be had, vacated and fresh.
     free_len: usize,
     len: usize,
     /// A place is taken again only while more than this many are free.
     free_min: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Chunk<T> {
-    places: Option<Box<[Place<T>]>>,
+    /// The places used so far.
+    places: Option<Vec<Place<T>>>,
     /// How often each place was vacated; outlives the places.
-    generations: Box<[u16]>,
+    generations: Vec<u16>,
     used: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Place<T> {
     Vacant { prev: u32, next: u32 },
     Used(T),
@@ -45,6 +51,7 @@ impl<T> Slab<T> {
         Self {
             chunks: Vec::new(),
             dropped: Vec::new(),
+            fresh: NIL,
             free_head: NIL,
             free_tail: NIL,
             free_len: 0,
@@ -60,13 +67,20 @@ impl<T> Slab<T> {
 
     /// One more than the highest index ever used.
     pub(crate) fn end(&self) -> u32 {
-        (self.chunks.len() * CHUNK) as u32
+        self.fresh
     }
 
     /// Stores what `make` builds from the new index and that place's generation.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32, u16) -> T) -> u32 {
         if self.free_len <= self.free_min {
             self.grow();
+        }
+        self.len += 1;
+        if (self.fresh as usize) < self.chunks.len() * CHUNK {
+            let index = self.fresh;
+            self.use_fresh(Place::Used(make(index, 0)));
+            self.chunks[split(index).0].used += 1;
+            return index;
         }
         let index = self.free_head;
         let (chunk, place) = split(index);
@@ -76,8 +90,16 @@ impl<T> Slab<T> {
         chunk.used += 1;
         chunk.places.as_mut().expect("a free place lies in a live chunk")[place] =
             Place::Used(value);
-        self.len += 1;
         index
+    }
+
+    /// Makes the next place that was never used.
+    fn use_fresh(&mut self, place: Place<T>) {
+        let chunk = &mut self.chunks[split(self.fresh).0];
+        chunk.places.as_mut().expect("a fresh place lies in a live chunk").push(place);
+        chunk.generations.push(0);
+        self.fresh += 1;
+        self.free_len -= 1;
     }
 
     /// Takes the entry out; its place is free again, in the next generation.
@@ -91,7 +113,7 @@ impl<T> Slab<T> {
         };
         chunk.generations[place] = chunk.generations[place].wrapping_add(1);
         chunk.used -= 1;
-        let empty = chunk.used == 0;
+        let empty = chunk.used == 0 && chunk.generations.len() == CHUNK;
         self.len -= 1;
         self.link(index);
         if empty && self.free_len > self.free_min + 2 * CHUNK {
@@ -110,6 +132,12 @@ impl<T> Slab<T> {
         }
     }
 
+    /// How often a place was vacated.
+    pub(crate) fn vacated(&self, index: u32) -> u16 {
+        let (chunk, place) = split(index);
+        self.chunks.get(chunk).and_then(|c| c.generations.get(place)).copied().unwrap_or(0)
+    }
+
     /// As [`Self::get`], to change it.
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
@@ -122,19 +150,22 @@ impl<T> Slab<T> {
 
     /// A new chunk, all free; places of a dropped one first.
     fn grow(&mut self) {
-        let index = if let Some(index) = self.dropped.pop() {
-            index as usize
-        } else {
-            let generations = vec![0; CHUNK].into_boxed_slice();
-            self.chunks.push(Chunk { places: None, generations, used: 0 });
-            self.chunks.len() - 1
-        };
-        let places = (0..CHUNK).map(|_| Place::Vacant { prev: NIL, next: NIL }).collect();
-        self.chunks[index].places = Some(places);
-        // Place 0 of chunk 0 stays unlinked for ever: it is NIL.
-        let first = usize::from(index == 0);
-        for place in first..CHUNK {
-            self.link((index * CHUNK + place) as u32);
+        if let Some(index) = self.dropped.pop() {
+            let places = (0..CHUNK).map(|_| Place::Vacant { prev: NIL, next: NIL }).collect();
+            self.chunks[index as usize].places = Some(places);
+            let first = usize::from(index == 0);
+            for place in first..CHUNK {
+                self.link(index * CHUNK as u32 + place as u32);
+            }
+            return;
+        }
+        let generations = Vec::with_capacity(CHUNK);
+        let places = Some(Vec::with_capacity(CHUNK));
+        self.chunks.push(Chunk { places, generations, used: 0 });
+        self.free_len += CHUNK;
+        if self.fresh == NIL {
+            // Place 0 stays unlinked for ever: it is NIL.
+            self.use_fresh(Place::Vacant { prev: NIL, next: NIL });
         }
     }
 

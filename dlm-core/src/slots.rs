@@ -3,6 +3,8 @@
 //! 4,096 slots by the top bits of a fixed hash of the name; each slot belongs to the member with the
 //! highest score for it (rendezvous hashing). A change of one member moves only that member's slots.
 
+use std::sync::Arc;
+
 use crate::Member;
 
 /// Slots of a lockspace.
@@ -20,7 +22,7 @@ pub(crate) fn slot_of(name: &[u8]) -> u16 {
 /// Which member owns each slot, by index in `members`; `None` where there is one member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
-    owners: Option<Box<[u16]>>,
+    owners: Option<Arc<[u16]>>,
 }
 
 impl Slots {
@@ -41,6 +43,46 @@ impl Slots {
     #[inline]
     pub(crate) fn owner(&self, slot: u16) -> usize {
         self.owners.as_ref().map_or(0, |owners| usize::from(owners[usize::from(slot)]))
+    }
+}
+
+/// A set of slots.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct SlotSet {
+    words: [u64; SLOTS / 64],
+}
+
+impl Default for SlotSet {
+    fn default() -> Self {
+        Self { words: [0; SLOTS / 64] }
+    }
+}
+
+impl SlotSet {
+    /// Whether no slot is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// Whether this slot is in it.
+    #[inline]
+    pub(crate) fn contains(&self, slot: u16) -> bool {
+        self.words[usize::from(slot) / 64] & (1 << (slot % 64)) != 0
+    }
+
+    /// Puts a slot in.
+    pub(crate) fn insert(&mut self, slot: u16) {
+        self.words[usize::from(slot) / 64] |= 1 << (slot % 64);
+    }
+
+    /// Takes a slot out.
+    pub(crate) fn remove(&mut self, slot: u16) {
+        self.words[usize::from(slot) / 64] &= !(1 << (slot % 64));
+    }
+
+    /// Takes all out.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -68,6 +110,20 @@ mod tests {
             [(b"", slot_of(b"")), (b"a", slot_of(b"a")), (b"res0", 0), (b"res1", 0)];
         assert_ne!(vectors[0].1, vectors[1].1);
         assert!(vectors.iter().all(|(_, slot)| usize::from(*slot) < SLOTS));
+    }
+
+    #[test]
+    fn a_set_knows_each_slot() {
+        let mut set = SlotSet::default();
+        for slot in [0, 63, 64, 4095] {
+            set.insert(slot);
+        }
+        let all: Vec<u16> = (0..SLOTS as u16).filter(|slot| set.contains(*slot)).collect();
+        assert_eq!(all, [0, 63, 64, 4095]);
+        set.remove(64);
+        assert!(!set.contains(64) && set.contains(63));
+        set.clear();
+        assert!(set.is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! kept, and touches no other entry either.
 
 /// A link of a chain: an entry's index, what its hash begins with, and whether more follow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Link(u32);
 
 /// The chain links and hashes that the table needs; implemented by the resource storage.
@@ -42,7 +42,7 @@ const BUCKETS_PER_ENTRY_MAX: usize = 8;
 const JOINS_PER_REMOVAL: usize = BUCKETS_PER_ENTRY_MAX + 1;
 
 /// The buckets: heads of chains.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Table {
     buckets: Vec<Link>,
     len: usize,

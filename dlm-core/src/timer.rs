@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{Instant, LockspaceId, Reason};
 
 /// What ends at a moment.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Timer {
     /// A lock's request limit (D12).
     Limit(u32),
@@ -14,7 +14,7 @@ pub(crate) enum Timer {
 }
 
 /// Armed timers in order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     armed: BTreeSet<(Instant, LockspaceId, Timer)>,
 }
@@ -51,6 +51,11 @@ impl Timers {
             };
             (*at, reason)
         })
+    }
+
+    /// What is armed, in the order in which it ends.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (LockspaceId, Timer)> + '_ {
+        self.armed.iter().map(|(_, space, timer)| (*space, *timer))
     }
 
     /// How many request limits are armed.

@@ -3,7 +3,7 @@
 use crate::{Member, ViewId};
 
 /// Who has a lockspace open, as agreed by all members who install this view.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct View {
     /// Number of the view; larger than that of every earlier view of any lockspace.
     pub id: ViewId,
