@@ -39,6 +39,8 @@ pub struct LockspaceInfo {
     pub locks: u64,
     /// Names in memory.
     pub resources: u64,
+    /// Names mastered elsewhere of which this node's directory knows the master.
+    pub directory: u64,
     /// Locks whose owner is dead and that wait for adoption or purge.
     pub orphans: u64,
 }
@@ -110,6 +112,8 @@ pub struct ResourceInfo {
     pub name: Vec<u8>,
     /// Its master; `None`: this node.
     pub master: Option<NodeId>,
+    /// Whose directory it is in.
+    pub directory: NodeId,
     /// Value block with sequence number and whether it is valid, if one is stored.
     pub value: Option<(Value, u32, bool)>,
     /// Granted queue, newest grant first.
@@ -163,6 +167,7 @@ pub(crate) fn lockspace(space: &Space) -> LockspaceInfo {
         due: space.table.cluster.due(),
         locks: space.table.locks.len() as u64,
         resources: space.table.resources_used() as u64,
+        directory: space.table.cluster.directory.entries.len() as u64,
         orphans: space.table.orphan_count,
     }
 }
@@ -186,6 +191,12 @@ pub(crate) fn page(table: &LockTable, from: u64, locks_max: usize) -> DumpPage {
     page
 }
 
+/// Names mastered elsewhere, with the master that this node's directory knows.
+pub(crate) fn directory(table: &LockTable) -> Vec<(Vec<u8>, NodeId)> {
+    let entries = table.cluster.directory.entries.iter();
+    entries.map(|((_, name), entry)| (name.to_vec(), entry.master.node)).collect()
+}
+
 pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {
     let list = |queue: Queue| {
         queue
@@ -196,6 +207,7 @@ pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {
     let mut info = ResourceInfo {
         name: resource.name.as_bytes().to_vec(),
         master: None,
+        directory: table.slot_owner(resource.name.as_bytes()).node,
         value: resource.value.as_ref().map(|v| (**v, resource.value_seq, !resource.invalid)),
         granted: list(resource.granted),
         converting: list(Queue::from_heads(resource.first_converting())),

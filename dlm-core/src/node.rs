@@ -164,6 +164,12 @@ impl Node {
             .unwrap_or_default()
     }
 
+    /// What this node's directory knows of names that other nodes master: name and master, in the
+    /// order of slots. For tests and tools that compare nodes; all of it at once.
+    pub fn directory(&self, id: LockspaceId) -> Vec<(Vec<u8>, NodeId)> {
+        self.space(id).map(|space| crate::inspect::directory(&space.table)).unwrap_or_default()
+    }
+
     /// One resource by name, if somebody uses it.
     pub fn resource(&self, id: LockspaceId, name: &[u8]) -> Option<ResourceInfo> {
         let table = &self.space(id)?.table;
