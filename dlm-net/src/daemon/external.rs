@@ -1,17 +1,16 @@
 //! The daemon's side of `membership = external`: what a feeder asks and says (membership.md), and
 //! the end of a life.
 
-use dlm_core::{ClientId, Errno, Input, LockspaceInfo, LossReason, Member, Node, NodeId};
+use dlm_core::{ClientId, Errno, LockspaceInfo, LossReason, Member, NodeId};
 use dlm_ipc::control::{ControlReply, MemberRecord, StayRecord, StaysRecord, ViewRecord};
 use dlm_ipc::hello::{ClientMessage, DaemonMessage};
 use dlm_ipc::layout::LostReason;
 use std::os::fd::AsRawFd;
 
 use super::control::{Answer, refusal};
-use super::log::shown;
 use super::reactor::{End, Reactor};
 use crate::ipc::peer::{Lost, Stage};
-use crate::membership::{External, feeder};
+use crate::membership::{External, Membership, feeder};
 
 /// Bytes of stays in one answer, counted as [`stay_weight`] does; below a message's ceiling.
 const STAYS_WEIGHT_MAX: usize = 96 * 1024;
@@ -20,20 +19,7 @@ impl Reactor {
     /// Answers [`dlm_ipc::control::ControlRequest::Stays`].
     pub(super) fn stays(&mut self, id: ClientId, after: &[u8]) -> Answer {
         self.administrator(id, "stays")?;
-        let own = self.node.member();
-        let first = match self.membership.external() {
-            Some(external) => external.first(),
-            None => own,
-        };
-        let mut record = StaysRecord {
-            node: own.node.0,
-            life: own.incarnation,
-            first_life: first.incarnation,
-            remains: self.remains.keys().copied().collect(),
-            connected: self.connected(),
-            unreachable: self.unreachable.iter().map(|node| node.0).collect(),
-            ..StaysRecord::default()
-        };
+        let mut record = self.own_report();
         let mut room = STAYS_WEIGHT_MAX;
         let spaces = self.node.lockspaces_after(after, STAYS_WEIGHT_MAX / STAY_WEIGHT);
         for info in spaces {
@@ -53,17 +39,28 @@ impl Reactor {
         Ok(ControlReply::Stays(record))
     }
 
-    fn stay_record(&mut self, info: &LockspaceInfo) -> StayRecord {
-        let mut view = info.view.as_ref().map_or_else(ViewRecord::default, feeder::record);
-        let external = self.membership.external();
-        if let Some(external) = &external {
-            view.unsafe_members.retain(|record| !external.is_safe(member(*record)));
+    /// What a feeder has to know of this daemon, but for its stays.
+    pub(super) fn own_report(&self) -> StaysRecord {
+        let own = self.node.member();
+        StaysRecord {
+            node: own.node.0,
+            life: own.incarnation,
+            first_life: self.membership.first().incarnation,
+            remains: self.remains.keys().copied().collect(),
+            connected: self.connected(),
+            unreachable: self.unreachable.iter().map(|node| node.0).collect(),
+            ..StaysRecord::default()
         }
+    }
+
+    pub(super) fn stay_record(&self, info: &LockspaceInfo) -> StayRecord {
+        let mut view = info.view.as_ref().map_or_else(ViewRecord::default, feeder::record);
+        view.unsafe_members.retain(|record| !self.membership.is_safe(member(*record)));
         StayRecord {
             lockspace: info.name.clone(),
             incarnation: info.member.incarnation,
             view,
-            wants_view: external.is_some_and(|external| external.wants_view(info.id)),
+            wants_view: self.membership.wants_view(info.id),
         }
     }
 
@@ -88,23 +85,9 @@ impl Reactor {
         if info.view.as_ref().is_some_and(|old| old.id >= view.id) {
             return Ok(ControlReply::Done);
         }
-        let of = |members: &[Member]| {
-            members.iter().map(|member| member.node.0.to_string()).collect::<Vec<_>>().join(" ")
-        };
-        tracing::info!(
-            lockspace = shown(lockspace),
-            "view {}: members {}{}",
-            view.id.0,
-            of(&view.members),
-            match view.unsafe_members.as_slice() {
-                [] => String::new(),
-                lost => format!("; waiting until lost nodes are safe: {}", of(lost)),
-            }
-        );
         self.feedable(id, "view")?.fed(info.id);
-        self.exclude_links(&view.unsafe_members);
-        self.on_view(info.id, &view);
-        self.step(Input::View(info.id, view));
+        self.install(info.id, view);
+        self.carry_out();
         Ok(ControlReply::Done)
     }
 
@@ -117,9 +100,8 @@ impl Reactor {
         let external = self.feedable(id, "safe")?;
         if !external.is_safe(member) {
             external.add_safe(member);
-            tracing::info!("node {} incarnation {} is safe", record.node, record.incarnation);
-            self.changes.on_safe(member, self.now / 1_000_000_000);
-            self.step(Input::Safe(member));
+            self.make_safe(member);
+            self.carry_out();
         }
         Ok(ControlReply::Done)
     }
@@ -134,18 +116,9 @@ impl Reactor {
             return Err(refusal(Errno::EINVAL, sentence));
         }
         if life == own.incarnation {
-            tracing::error!(
-                "the cluster went on without this node; its lockspaces are lost and their users \
-                 are told"
-            );
-            for info in self.node.lockspaces() {
-                self.step(Input::Reset(info.id, LossReason::Excluded));
-            }
-            let next = self.feedable(id, "exclude")?.begin_life();
-            self.node = Node::new(next);
-            self.renew_links(next);
-            self.apply_settings().map_err(|sentence| refusal(Errno::EINVAL, sentence))?;
-            tracing::info!("a new life begins: incarnation {}", next.incarnation);
+            let ended = self.end_life("the cluster went on without this node");
+            self.carry_out();
+            ended.map_err(|sentence| refusal(Errno::EINVAL, sentence))?;
         }
         Ok(ControlReply::Done)
     }
@@ -207,6 +180,7 @@ impl Reactor {
             if *count == 0 {
                 self.remains.remove(&life);
                 tracing::info!("incarnation {life} is harmless: all its clients closed");
+                self.queues.report = true;
             }
         }
     }

@@ -93,6 +93,7 @@ impl Reactor {
     }
 
     fn on_link_event(&mut self, event: Event) {
+        self.queues.report |= !matches!(event, Event::Message { .. } | Event::Note { .. });
         match event {
             Event::Message { from, message } => {
                 let sender = Member { node: from.node, incarnation: message.from };

@@ -13,6 +13,7 @@ mod links;
 mod listing;
 pub mod log;
 pub mod lookalike;
+mod news;
 mod notify;
 mod reactor;
 mod serve;

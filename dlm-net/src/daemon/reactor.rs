@@ -24,6 +24,7 @@ use super::config::Settings;
 use super::counters::Counters;
 use super::leftover::Leftovers;
 use super::links;
+use super::news;
 use super::log::Log;
 use super::lookalike::Lookalike;
 use super::signal::Signals;
@@ -83,6 +84,8 @@ pub(super) struct Queues {
     pub(super) door_stuck: bool,
     /// Membership was asked for something and may have an answer.
     pub(super) news: bool,
+    /// What this daemon reports of itself may have changed.
+    pub(super) report: bool,
 }
 
 /// The daemon at work.
@@ -110,6 +113,8 @@ pub(crate) struct Reactor {
     pub(super) changes: Changes,
     /// Nodes that cannot be talked to for too long.
     pub(super) unreachable: BTreeSet<NodeId>,
+    /// Whether membership lets this node grant.
+    pub(super) standing: bool,
     /// Lost lives of this node, and how many clients have not closed their handles yet.
     pub(super) remains: BTreeMap<u64, u32>,
     /// The clock's value of this turn, nanoseconds.
@@ -160,7 +165,7 @@ impl Reactor {
             node,
             outbox: Outbox::new(),
             membership: parts.membership,
-            queues: Queues { door: true, ..Queues::default() },
+            queues: Queues { door: true, report: true, ..Queues::default() },
             settings: parts.settings,
             policy: Policy::default(),
             counters: Counters::default(),
@@ -171,6 +176,7 @@ impl Reactor {
             links: None,
             changes: Changes::default(),
             unreachable: BTreeSet::new(),
+            standing: true,
             remains: BTreeMap::new(),
             now,
             started: now,
@@ -183,6 +189,7 @@ impl Reactor {
         if parts.until_stdin_closes {
             reactor.register(0, STDIN)?;
         }
+        reactor.membership.open(reactor.poll.registry(), news::TOKENS, Instant(now))?;
         if let Some(others) = parts.others {
             reactor.links = Some(links::open(others, reactor.poll.registry(), now)?);
         }
@@ -210,6 +217,7 @@ impl Reactor {
         }
         self.now = sys::boot_nanos();
         self.take_events();
+        self.serve_membership();
         self.serve_links();
         self.tick();
         self.serve_door();
@@ -218,6 +226,7 @@ impl Reactor {
         self.serve_controls();
         self.expire_greetings();
         self.end_doomed();
+        self.report();
         self.flush();
         self.flush_links();
         self.arm();
@@ -237,7 +246,8 @@ impl Reactor {
         let core = self.node.deadline().map(|(at, _)| at.0);
         let greeting = q.greetings.front().map(|(at, _)| *at);
         let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
-        if let Some(next) = [core, greeting, links].into_iter().flatten().min() {
+        let membership = self.membership.deadline().map(|at| at.0);
+        if let Some(next) = [core, greeting, links, membership].into_iter().flatten().min() {
             self.alarm.ring_by(next)?;
         }
         Ok(None)
@@ -255,6 +265,7 @@ impl Reactor {
                         self.stop.end("standard input is closed");
                     }
                 }
+                token if news::TOKENS.contains(&token.0) => self.membership.ready(token),
                 token => match &mut self.links {
                     Some(links) if links.owns(token) => links.on_event(event),
                     _ => self.take_client_event(token),

@@ -12,7 +12,6 @@ use dlm_ipc::ring::Corrupt;
 use super::reactor::{End, Reactor};
 use crate::ipc::peer::{Handle, Peer, Stage, Ticket};
 use crate::ipc::table::Table;
-use crate::membership::News;
 
 /// Submissions taken from all clients in a turn, as long as they are not very many: a turn then lasts
 /// a few milliseconds at most.
@@ -155,11 +154,7 @@ impl Reactor {
             if !std::mem::take(&mut self.queues.news) {
                 return;
             }
-            while let Some(News::View(lockspace, view)) = self.membership.next() {
-                self.on_view(lockspace, &view);
-                let input = Input::View(lockspace, view);
-                self.node.step(Instant(self.now), input, &mut self.outbox);
-            }
+            self.take_news();
         }
     }
 
@@ -175,20 +170,21 @@ impl Reactor {
             }
             Output::Join { lockspace, name, member, .. } => {
                 self.membership.join(lockspace, &name, member);
-                self.queues.news = true;
+                (self.queues.news, self.queues.report) = (true, true);
                 self.on_join(&name);
             }
             Output::NeedView { lockspace } => {
                 let Some(info) = self.node.lockspace(lockspace) else { return };
                 self.membership.renew(lockspace, info.member);
-                self.queues.news = true;
+                (self.queues.news, self.queues.report) = (true, true);
             }
             Output::Send { to, message } => self.send_to_member(to, &message),
-            // Whoever wants to know asks for the installed view.
-            Output::Acknowledge { .. } => {}
+            // Reports name the installed view.
+            Output::Acknowledge { .. } => self.queues.report = true,
             Output::Lost { client, reason } => self.lose(client, reason),
             Output::Leave { lockspace, name } => {
                 self.membership.leave(lockspace, &name);
+                self.queues.report = true;
                 self.on_leave(lockspace, &name);
             }
         }

@@ -153,6 +153,7 @@ impl Reactor {
         if let Some(links) = &mut self.links {
             links.goodbye();
         }
+        self.membership.close();
         self.lookalike.remove();
         self.leftovers.end();
         tracing::info!("ended");

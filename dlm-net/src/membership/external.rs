@@ -28,23 +28,6 @@ impl External {
         Self { own, first: own, state, wanted: BTreeSet::new(), safe: BTreeSet::new() }
     }
 
-    /// The first life of this process.
-    pub fn first(&self) -> Member {
-        self.first
-    }
-
-    /// Begins the next life and returns it.
-    pub fn begin_life(&mut self) -> Member {
-        self.wanted.clear();
-        self.own = Member::of_start(self.own.node, self.state.next_incarnation());
-        self.own
-    }
-
-    /// Whether the core wants a view with a higher number.
-    pub fn wants_view(&self, lockspace: LockspaceId) -> bool {
-        self.wanted.contains(&lockspace)
-    }
-
     /// A view of a lockspace was fed.
     pub fn fed(&mut self, lockspace: LockspaceId) {
         self.wanted.remove(&lockspace);
@@ -53,11 +36,6 @@ impl External {
     /// A member is harmless from now on.
     pub fn add_safe(&mut self, member: Member) {
         self.safe.insert(member);
-    }
-
-    /// Whether a member is known to be harmless.
-    pub fn is_safe(&self, member: Member) -> bool {
-        self.safe.contains(&member)
     }
 }
 
@@ -86,6 +64,24 @@ impl Membership for External {
 
     fn next(&mut self) -> Option<News> {
         None
+    }
+
+    fn first(&self) -> Member {
+        self.first
+    }
+
+    fn begin_life(&mut self) -> Member {
+        self.wanted.clear();
+        self.own = Member::of_start(self.own.node, self.state.next_incarnation());
+        self.own
+    }
+
+    fn is_safe(&self, member: Member) -> bool {
+        self.safe.contains(&member)
+    }
+
+    fn wants_view(&self, lockspace: LockspaceId) -> bool {
+        self.wanted.contains(&lockspace)
     }
 
     fn external(&mut self) -> Option<&mut External> {

@@ -3,29 +3,56 @@
 //! A backend learns of joins and leaves and answers with views. The core knows no backend; the
 //! reactor calls one through [`Membership`] and feeds what it says.
 //!
+//! In every turn of the loop: descriptors of the backend that have something are told to it
+//! ([`Membership::ready`]), then [`Membership::on_time`], then its [`News`] are taken until there
+//! are none. News of a view and of safety go into the core; [`News::LifeOver`] resets every
+//! lockspace, tells clients, and begins the next life; [`News::Standing`] and [`News::Lease`] bound
+//! what the core may grant. At the end of a turn in which something of it changed, a backend that
+//! decides views from what daemons say ([`Membership::wants_reports`]) gets this daemon's own report:
+//! its lives, its stays with their installed views (the acknowledgement of B4), and whom it can talk
+//! to. A backend never blocks, and sleeps no longer than until [`Membership::deadline`].
+//!
 //! | module | what |
 //! |---|---|
 //! | [`Single`] | this node alone, for ever |
 //! | [`External`] | the daemon's side of views that somebody else decides |
 //! | [`feeder`] | that somebody: the rules B1 to B4 of recovery.md as a state machine |
 //! | [`feed`] | the conversations of a feeder with its daemons |
+//! | [`Fencing`] | who makes lost nodes harmless, for backends that do not know by themselves |
 
 mod external;
 pub mod feed;
 pub mod feeder;
+mod fencing;
 mod single;
 
 pub use external::External;
+pub use fencing::{ByHand, Fencing, FencingNews, Lost};
 pub use single::Single;
 
-use dlm_core::{LockspaceId, Member, NodeId, View};
-use dlm_ipc::control::{ChangeRecord, DaemonFencing, NodeFencing};
+use std::io;
+use std::ops::Range;
+
+use dlm_core::{Instant, LockspaceId, Member, NodeId, View};
+use dlm_ipc::control::{ChangeRecord, DaemonFencing, NodeFencing, StaysRecord};
+use mio::{Registry, Token};
 
 /// What a backend tells the core.
 #[derive(Clone, PartialEq, Debug)]
 pub enum News {
     /// Install this view of a lockspace.
     View(LockspaceId, View),
+    /// This member, or all stays of this life, is harmless from now on (B3).
+    Safe(Member),
+    /// The cluster went on without this life of this node, or cannot be followed any more; the
+    /// reactor ends it and asks for the next one ([`Membership::begin_life`]).
+    LifeOver(String),
+    /// Whether the cluster lets this node grant: false without quorum, without agreement on who is
+    /// there, and from the moment on when the cluster engine is lost. Until told: it does.
+    Standing(bool),
+    /// The cluster had this node at this moment, which was read before the tick was sent that came
+    /// back in agreed order while quorate: the lease counts from here.
+    Lease(Instant),
 }
 
 /// What keeps a lockspace from its next view (libdlm-abi.md 4.3).
@@ -83,6 +110,61 @@ pub trait Membership {
 
     /// What is new since the last call, oldest first.
     fn next(&mut self) -> Option<News>;
+
+    /// Begins: descriptors are watched under these tokens, which are for nobody else.
+    ///
+    /// # Errors
+    /// A descriptor cannot be watched.
+    fn open(
+        &mut self,
+        _registry: &Registry,
+        _tokens: Range<usize>,
+        _now: Instant,
+    ) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// A descriptor that it watches has something.
+    fn ready(&mut self, _token: Token) {}
+
+    /// Does what is due; called in every turn.
+    fn on_time(&mut self, _now: Instant) {}
+
+    /// When [`Membership::on_time`] has to be called at the latest.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Whether it decides from reports.
+    fn wants_reports(&self) -> bool {
+        false
+    }
+
+    /// What this daemon has to say of itself now.
+    fn report(&mut self, _report: StaysRecord, _now: Instant) {}
+
+    /// The first life of this process.
+    fn first(&self) -> Member {
+        self.own()
+    }
+
+    /// The life before is over and all its lockspaces are reset; begins the next one.
+    fn begin_life(&mut self) -> Member {
+        self.own()
+    }
+
+    /// Whether a member is known to be harmless.
+    fn is_safe(&self, _member: Member) -> bool {
+        false
+    }
+
+    /// Whether a view of this lockspace with a higher number is wanted of somebody else.
+    fn wants_view(&self, _lockspace: LockspaceId) -> bool {
+        false
+    }
+
+    /// The daemon ends, with no lockspace left or with the lockspaces that are reset.
+    fn close(&mut self) {}
 
     /// What keeps a lockspace from its next view; `None`: nothing that this backend knows of.
     fn hindrance(&self, _lockspace: LockspaceId) -> Option<Hindrance> {

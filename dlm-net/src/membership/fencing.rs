@@ -1,0 +1,162 @@
+//! Who makes lost nodes harmless, for a backend that does not know by itself (membership.md 2).
+//!
+//! The backend tells who takes part and who was lost; the implementation says, sooner or later, that
+//! a lost life is harmless. It is one state machine per daemon; all of them see the same calls about
+//! members, losses and messages in the same order, as the group below delivers them, so that they may
+//! decide without asking each other. The backend carries their messages.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::ops::Range;
+
+use dlm_core::{Instant, Member, NodeId};
+use dlm_ipc::control::{DaemonFencing, NodeFencing};
+use mio::{Registry, Token};
+
+/// A life that the cluster lost and that may still do harm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// The life; incarnation 0: whatever the node did before it was ever seen.
+    pub life: Member,
+    /// Why, as `dlm_ipc::control::left` numbers it; 0: it was never seen (start-up fencing).
+    pub why: u32,
+    /// When, in wall-clock seconds of the daemon that decided it.
+    pub wall: u64,
+    /// When it was lost, by this daemon's clock; for a daemon that came later, when it heard of it.
+    pub since: Instant,
+    /// Daemons that took part then, without it.
+    pub witnesses: BTreeSet<u32>,
+}
+
+/// What fencing says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FencingNews {
+    /// To be delivered to all daemons, this one included, in one order.
+    Send(Vec<u8>),
+    /// This life of the node, and all before it, is harmless. True everywhere; the backend tells the
+    /// others and remembers it.
+    Harmless(Member),
+}
+
+/// Who makes lost nodes harmless.
+pub trait Fencing {
+    /// As [`super::Membership::open`], for descriptors of agents.
+    ///
+    /// # Errors
+    /// A descriptor cannot be watched.
+    fn open(&mut self, _registry: &Registry, _tokens: Range<usize>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// A descriptor that it watches has something.
+    fn ready(&mut self, _token: Token) {}
+
+    /// Does what is due.
+    fn on_time(&mut self, _now: Instant) {}
+
+    /// When [`Fencing::on_time`] has to be called at the latest.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Whether there is a way to switch this node off, so that the cluster may be one in which both
+    /// halves of a split are quorate (`two_node`).
+    fn has_power_over(&self, _node: NodeId) -> bool {
+        false
+    }
+
+    /// The daemons that take part now, this one included, and whether it may fence: ring numbers agree
+    /// and, where the configuration asks for it, the cluster is quorate.
+    fn on_members(&mut self, _members: &BTreeSet<u32>, _may_fence: bool, _now: Instant) {}
+
+    /// All lives that are feared now. Who is not in it any more is harmless, whoever found that out:
+    /// fencing, a person, the node itself that came back clean.
+    fn on_lost(&mut self, lost: &[Lost], now: Instant);
+
+    /// A message of this daemon's or another one's fencing.
+    fn on_message(&mut self, _from: NodeId, _message: &[u8], _now: Instant) {}
+
+    /// A person's word that a node is dead: sent to all in the form of [`FencingNews::Harmless`].
+    ///
+    /// # Errors
+    /// A sentence: nobody fears that node.
+    fn acknowledge(&mut self, node: NodeId, now: Instant) -> Result<(), String>;
+
+    /// What is new since the last call, oldest first.
+    fn next(&mut self) -> Option<FencingNews>;
+
+    /// What is done about a feared node and what would end the wait, in words.
+    fn words(&self, lost: &Lost) -> String;
+
+    /// Fencing of a node, for listings.
+    fn of_node(&self, _node: NodeId) -> NodeFencing {
+        NodeFencing::default()
+    }
+
+    /// Fencing as a whole, for listings.
+    fn as_whole(&self) -> DaemonFencing {
+        DaemonFencing::default()
+    }
+}
+
+/// Nobody but a person makes lost nodes harmless.
+#[derive(Debug, Default)]
+pub struct ByHand {
+    lost: Vec<Lost>,
+    news: VecDeque<FencingNews>,
+}
+
+impl Fencing for ByHand {
+    fn on_lost(&mut self, lost: &[Lost], _now: Instant) {
+        self.lost = lost.to_vec();
+    }
+
+    fn acknowledge(&mut self, node: NodeId, _now: Instant) -> Result<(), String> {
+        let feared = self.lost.iter().filter(|lost| lost.life.node == node);
+        let before = self.news.len();
+        self.news.extend(feared.map(|lost| FencingNews::Harmless(lost.life)));
+        if self.news.len() == before {
+            return Err(format!("nothing waits for node {} to be fenced", node.0));
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<FencingNews> {
+        self.news.pop_front()
+    }
+
+    fn words(&self, lost: &Lost) -> String {
+        format!(
+            "no fence agent is configured: make sure that node {0} is off, then say dlm_tool \
+             fence_ack {0}",
+            lost.life.node.0
+        )
+    }
+
+    fn of_node(&self, node: NodeId) -> NodeFencing {
+        let needed = self.lost.iter().any(|lost| lost.life.node == node);
+        NodeFencing { needed, ..NodeFencing::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_can_only_answer_for_who_is_feared() {
+        let mut fencing = ByHand::default();
+        let (life, now) = (Member::of_start(NodeId(3), 7), Instant(5));
+        assert!(fencing.acknowledge(NodeId(3), now).is_err());
+        let lost = Lost { life, why: 3, wall: 1, since: now, witnesses: BTreeSet::from([1, 2]) };
+        fencing.on_lost(std::slice::from_ref(&lost), now);
+        assert!(fencing.of_node(NodeId(3)).needed && !fencing.of_node(NodeId(2)).needed);
+        assert!(fencing.words(&lost).ends_with("dlm_tool fence_ack 3"));
+        assert!(fencing.acknowledge(NodeId(2), now).is_err());
+        assert_eq!(fencing.acknowledge(NodeId(3), now), Ok(()));
+        assert_eq!(fencing.next(), Some(FencingNews::Harmless(life)));
+        assert_eq!(fencing.next(), None);
+        fencing.on_lost(&[], now);
+        assert!(!fencing.of_node(NodeId(3)).needed);
+    }
+}
