@@ -18,11 +18,13 @@
 //! | [`External`] | the daemon's side of views that somebody else decides |
 //! | [`feeder`] | that somebody: the rules B1 to B4 of recovery.md as a state machine |
 //! | [`feed`] | the conversations of a feeder with its daemons |
+//! | [`lease`] | how long a node may act on its own word |
 //! | [`Fencing`] | who makes lost nodes harmless, for backends that do not know by themselves |
 
 mod external;
 pub mod feed;
 pub mod feeder;
+pub mod lease;
 mod fencing;
 mod single;
 
