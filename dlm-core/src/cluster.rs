@@ -8,7 +8,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Message, Tagged, Traffic};
 use crate::owed::Owed;
 use crate::seeded::cluster_fault;
-use crate::{Due, Member, Output, View, ViewId};
+use crate::{Due, Marks, Member, Output, View, ViewId};
 
 /// What a lockspace knows about its members.
 #[derive(Clone, Hash, Debug)]
@@ -52,6 +52,8 @@ pub(crate) struct Cluster {
     pub(crate) away_locks: usize,
     /// A number for records by arrival.
     pub(crate) arrivals: u32,
+    /// When the steps of the installed view were over, for listings.
+    pub(crate) marks: Marks,
     /// What is owed while the node is without its lease.
     pub(crate) owed: Owed,
 }
@@ -104,6 +106,7 @@ impl Cluster {
             place_first: 0,
             away_locks: 0,
             arrivals: 0,
+            marks: Marks::default(),
             owed: Owed::default(),
         }
     }
@@ -137,6 +140,7 @@ impl Cluster {
             safe: self.view.unsafe_members.iter().filter(feared).copied().collect(),
             names: self.names_due.iter().copied().collect(),
             locks: self.locks_due.iter().copied().collect(),
+            thaws: self.marks.thaws_due.iter().copied().filter(|m| self.is_member(*m)).collect(),
         }
     }
 
@@ -178,6 +182,11 @@ impl Cluster {
     /// Keeps a message until its view is installed.
     pub(crate) fn hold(&mut self, from: Member, message: Message) {
         self.held.push_back((from, message));
+    }
+
+    /// Whether messages for a view not installed yet are kept.
+    pub(crate) fn holds_messages(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Everything kept, in order, to be looked at anew.

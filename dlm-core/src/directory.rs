@@ -38,6 +38,10 @@ pub(crate) struct Question {
     refused: Option<(Member, Token)>,
 }
 
+/// The directory cannot answer at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NotNow;
+
 impl Directory {
     /// Whether this slot may give free names.
     pub(crate) fn is_ready(&self, slot: u16) -> bool {
@@ -65,6 +69,19 @@ impl LockTable {
             && directory.is_ready(slot)
             && !directory.entries.contains_key(&key)
             && !directory.deferred.contains_key(&key)
+    }
+
+    /// The member that a directory entry here names; `None` if the name is free.
+    ///
+    /// # Errors
+    /// It cannot be told now: the slot is not ready, or the master is lost.
+    pub(crate) fn directory_master(&self, name: &[u8]) -> Result<Option<Member>, NotNow> {
+        let slot = slot_of(name);
+        match self.cluster.directory.entries.get(&(slot, name.into())) {
+            Some(entry) if self.cluster.is_member(entry.master) => Ok(Some(entry.master)),
+            None if self.cluster.directory.is_ready(slot) => Ok(None),
+            _ => Err(NotNow),
+        }
     }
 
     pub(crate) fn on_lookup(

@@ -6,8 +6,8 @@ use crate::lock::{Chain, Lock, Owner, Queue};
 use crate::lockspace::LockTable;
 use crate::resource::Resource;
 use crate::{
-    Access, ClientId, Instant, LockFlags, LockId, LockspaceId, Member, Mode, NodeId, SpaceFlags,
-    Token, Value, View,
+    Access, ClientId, Instant, LockFlags, LockId, LockspaceId, Marks, Member, Mode, NodeId,
+    SpaceFlags, Token, Value, View,
 };
 
 /// A lockspace on this node.
@@ -35,6 +35,8 @@ pub struct LockspaceInfo {
     pub leaving: bool,
     /// Members of the installed view, or of earlier ones, that something is due from.
     pub due: Due,
+    /// When the steps of the installed view were over.
+    pub marks: Marks,
     /// Locks of any state.
     pub locks: u64,
     /// Names in memory.
@@ -54,12 +56,17 @@ pub struct Due {
     pub names: Vec<Member>,
     /// Members that have yet to say that their locks are moved (R13).
     pub locks: Vec<Member>,
+    /// New masters of own locks that have yet to take them into service (R15).
+    pub thaws: Vec<Member>,
 }
 
 impl Due {
     /// Whether nothing is due.
     pub fn is_empty(&self) -> bool {
-        self.safe.is_empty() && self.names.is_empty() && self.locks.is_empty()
+        self.safe.is_empty()
+            && self.names.is_empty()
+            && self.locks.is_empty()
+            && self.thaws.is_empty()
     }
 }
 
@@ -81,8 +88,13 @@ pub struct LockInfo {
     pub id: LockId,
     /// The handle that owns it; `None` for an orphan.
     pub client: Option<ClientId>,
-    /// Its owner's node and the id there, where the owner is not this node.
+    /// Where the owner is another node: that node and the id there. Of an own lock the master and
+    /// the id there, if that is another node and known.
     pub remote: Option<(NodeId, LockId)>,
+    /// Whether it is the copy of another node's lock.
+    pub copy: bool,
+    /// Whether its owner is dead and it waits for adoption or purge.
+    pub orphan: bool,
     /// Process id of its (perhaps dead) owner.
     pub pid: u32,
     /// Transaction id.
@@ -112,6 +124,9 @@ pub struct ResourceInfo {
     pub name: Vec<u8>,
     /// Its master; `None`: this node.
     pub master: Option<NodeId>,
+    /// Whether nobody serves it at the moment: its master is being looked up, or a new one collects
+    /// what owners know.
+    pub unsettled: bool,
     /// Whose directory it is in.
     pub directory: NodeId,
     /// Value block with sequence number and whether it is valid, if one is stored.
@@ -122,6 +137,21 @@ pub struct ResourceInfo {
     pub converting: Vec<LockInfo>,
     /// Waiting queue, head first.
     pub waiting: Vec<LockInfo>,
+}
+
+/// Where a name's locks are known, as far as this node can tell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Whereabouts {
+    /// Here: this node masters it.
+    Here(ResourceInfo),
+    /// At that member, which masters it.
+    Master(Member),
+    /// That member's directory knows the master.
+    Directory(Member),
+    /// Nowhere: nobody uses it.
+    Nowhere,
+    /// Nobody serves it at the moment: it is between two masters.
+    Unsettled,
 }
 
 /// A bounded part of a lockspace's table.
@@ -165,6 +195,7 @@ pub(crate) fn lockspace(space: &Space) -> LockspaceInfo {
         view: space.view.clone(),
         leaving: matches!(space.stage, Stage::Leaving { .. }),
         due: space.table.cluster.due(),
+        marks: space.table.cluster.marks.clone(),
         locks: space.table.locks.len() as u64,
         resources: space.table.resources_used() as u64,
         directory: space.table.cluster.directory.entries.len() as u64,
@@ -207,6 +238,7 @@ pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {
     let mut info = ResourceInfo {
         name: resource.name.as_bytes().to_vec(),
         master: None,
+        unsettled: false,
         directory: table.slot_owner(resource.name.as_bytes()).node,
         value: resource.value.as_ref().map(|v| (**v, resource.value_seq, !resource.invalid)),
         granted: list(resource.granted),
@@ -214,8 +246,13 @@ pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {
         waiting: list(Queue::from_heads(resource.first_waiting())),
     };
     if let Some(role) = &resource.role {
-        if let Kind::Remote { master, .. } = role.kind {
-            info.master = Some(master.node);
+        match role.kind {
+            Kind::Remote { master, .. } => {
+                info.master = Some(master.node);
+                info.unsettled = !table.cluster.is_member(master);
+            }
+            Kind::Leaving => {}
+            _ => info.unsettled = true,
         }
         for index in role.own.iter(&table.locks, Chain::Resource) {
             let own = lock(table, &table.locks[index]);
@@ -227,6 +264,31 @@ pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {
         }
     }
     info
+}
+
+/// Who is to be asked about a name.
+pub(crate) fn whereabouts(table: &LockTable, name: &[u8]) -> Whereabouts {
+    if let Some(index) = table.find_resource(name) {
+        let resource_here = &table.resources[index];
+        match resource_here.role.as_ref().map(|role| &role.kind) {
+            None if resource_here.is_unused() => return Whereabouts::Nowhere,
+            None => return Whereabouts::Here(resource(table, resource_here)),
+            Some(Kind::Remote { master, .. }) if table.cluster.is_member(*master) => {
+                return Whereabouts::Master(*master);
+            }
+            Some(Kind::Lookup { .. }) => {}
+            Some(_) => return Whereabouts::Unsettled,
+        }
+    }
+    let owner = table.slot_owner(name);
+    if owner != table.cluster.me {
+        return Whereabouts::Directory(owner);
+    }
+    match table.directory_master(name) {
+        Ok(Some(master)) => Whereabouts::Master(master),
+        Ok(None) => Whereabouts::Nowhere,
+        Err(_) => Whereabouts::Unsettled,
+    }
 }
 
 fn lock(table: &LockTable, lock: &Lock) -> LockInfo {
@@ -247,6 +309,8 @@ fn lock(table: &LockTable, lock: &Lock) -> LockInfo {
             _ => None,
         },
         remote,
+        copy: matches!(lock.owner, Owner::Remote { .. }),
+        orphan: matches!(lock.owner, Owner::Orphan),
         pid: lock.pid,
         xid: rare.map_or(0, |rare| rare.xid),
         flags: lock.flags,

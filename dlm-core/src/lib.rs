@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod audit;
 mod away;
 mod blocking;
 mod calls;
@@ -48,6 +49,7 @@ mod invariant;
 mod lifecycle;
 mod lock;
 mod lockspace;
+mod marks;
 mod master;
 pub mod message;
 mod mode;
@@ -69,13 +71,17 @@ mod traffic;
 mod value;
 mod view;
 
+pub use audit::{Audit, Mastered};
 pub use event::{
     Access, Blocking, Call, Completion, Convert, Create, Input, LockCall, LossReason, Open, Outbox,
     Output, Request, Unlock,
 };
 pub use flags::{LockFlags, SbFlags, SpaceFlags};
 pub use id::{ClientId, JOINS_PER_LIFE, LockId, LockspaceId, Member, NodeId, Token, ViewId};
-pub use inspect::{Due, DumpPage, LockInfo, LockState, LockspaceInfo, NodeCounters, ResourceInfo};
+pub use inspect::{
+    Due, DumpPage, LockInfo, LockState, LockspaceInfo, NodeCounters, ResourceInfo, Whereabouts,
+};
+pub use marks::Marks;
 pub use message::Message;
 pub use mode::Mode;
 pub use name::{LOCKSPACE_NAME_BYTES_MAX, Name, RESOURCE_NAME_BYTES_MAX};

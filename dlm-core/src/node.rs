@@ -9,8 +9,9 @@ use crate::lockspace::{Context, LockTable};
 use crate::seeded::cluster_fault;
 use crate::timer::{Timer, Timers};
 use crate::{
-    ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Member, Message,
-    NodeCounters, NodeId, Outbox, Output, Reason, Request, ResourceInfo,
+    Audit, ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Marks,
+    Member, Message, NodeCounters, NodeId, Outbox, Output, Reason, Request, ResourceInfo,
+    Whereabouts,
 };
 
 /// Ceilings of one node; each is refused with ENOMEM when reached.
@@ -178,9 +179,25 @@ impl Node {
         (!resource.is_unused()).then(|| crate::inspect::resource(table, resource))
     }
 
+    /// Who has to be asked about a name; `None`: there is no such lockspace.
+    pub fn whereabouts(&self, id: LockspaceId, name: &[u8]) -> Option<Whereabouts> {
+        self.space(id).map(|space| crate::inspect::whereabouts(&space.table, name))
+    }
+
+    /// When the steps of a lockspace's installed view were over.
+    pub fn marks(&self, id: LockspaceId) -> Option<&Marks> {
+        self.space(id).map(|space| &space.table.cluster.marks)
+    }
+
     /// Counts since the start.
     pub fn counters(&self) -> NodeCounters {
         NodeCounters { timers: self.timers.limits() as u64, ..self.counters }
+    }
+
+    /// The books of a lockspace: what it masters, what its directory says, what is under way. For
+    /// tests: it walks everything.
+    pub fn audit(&self, id: LockspaceId) -> Audit {
+        self.space(id).map(|space| crate::audit::audit(&space.table)).unwrap_or_default()
     }
 
     /// Checks every invariant of every lockspace; panics with what is broken. For tests: it walks
@@ -320,6 +337,7 @@ impl Node {
         };
         let result = run(&mut space.table, &mut cx);
         space.table.settle_loopback(&mut cx);
+        space.table.cluster.mark(self.now);
         Some(result)
     }
 }

@@ -154,6 +154,7 @@ impl LockTable {
         let mut records = records;
         records.sort_by_key(|r| (r.place.is_none(), r.place, r.arrival));
         self.resources[resource].pinned = true;
+        self.cluster.marks.names_rebuilt += 1;
         let newest = records.iter().map(|record| record.term).max().unwrap_or_default();
         let mut value = PendingValue::default();
         for record in &mut records {

@@ -16,7 +16,7 @@ use crate::message::{Flight, Record, Tagged, Traffic};
 use crate::seeded::cluster_fault;
 use crate::slab::NIL;
 use crate::slots::slot_of;
-use crate::{LockFlags, LockState, Member, Mode, Name, Output, Status, Token, View, ViewId};
+use crate::{LockFlags, LockState, Marks, Member, Mode, Name, Output, Status, Token, View, ViewId};
 
 /// Names, or locks, that one part of a job looks at.
 const JOB_PART: u32 = 512;
@@ -35,6 +35,7 @@ impl LockTable {
             .filter(|member| !first && !view.members.contains(member))
             .collect();
         self.rebase(view.id);
+        self.cluster.marks = Marks::begin(cx.now);
         let need = self.install_slots(&view, first); // 2
         let (id, members) = (view.id, view.members.clone());
         self.cluster.view = view; // 1
@@ -114,6 +115,7 @@ impl LockTable {
             match role.kind {
                 Kind::Lookup { first, .. } => {
                     // A mastership of the old view refuses nothing in the new one.
+                    self.cluster.marks.names_waited += 1;
                     self.set_role(resource, Kind::Lookup { first, refused: None });
                     self.look_up(cx, resource);
                 }
@@ -193,6 +195,7 @@ impl LockTable {
             let writer = matches!(lock.granted, Some(Mode::PW | Mode::EX));
             let marks = writer && lock.flags.has(LockFlags::VALBLK);
             let resource = lock.resource;
+            self.cluster.marks.locks_dropped += 1;
             if self.resources[resource].role.is_some() {
                 // A name being rebuilt: the record is dropped with its member.
                 self.drop_record(cx, head);
@@ -239,6 +242,7 @@ impl LockTable {
     }
 
     fn move_name(&mut self, cx: &mut Context<'_>, resource: u32) {
+        self.cluster.marks.names_waited += 1;
         for index in self.own_locks(resource) {
             if self.must_move(index) {
                 self.prepare_move(cx, index);
@@ -375,6 +379,10 @@ impl LockTable {
                 _ => view,
             };
             moving.sent = Some((master, since));
+            self.cluster.marks.locks_moved += 1;
+            if master != self.cluster.me {
+                self.cluster.marks.thaws_due.insert(master);
+            }
             moving.flight = record.flight;
             away.master = Some(master);
             self.say(cx, master, Tagged::Record(Box::new(record)));
@@ -443,6 +451,7 @@ impl LockTable {
     /// The new master took the names it rebuilt up to round `round` into service: own locks are
     /// settled with it, and what waited for that runs, in order of submission (R16).
     pub(crate) fn on_thawed(&mut self, from: Member, round: ViewId) {
+        self.cluster.marks.thaws_due.remove(&from);
         if from != self.cluster.me {
             self.cluster.jobs.push_back(Job::Settle { master: from, round, from: 1 });
         }
