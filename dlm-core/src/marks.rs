@@ -29,7 +29,7 @@ pub struct Marks {
     /// Locks of lost members that were dropped here.
     pub locks_dropped: u64,
     /// New masters that have own locks and did not thaw yet.
-    pub(crate) thaws_due: BTreeSet<Member>,
+    pub thaws_due: BTreeSet<Member>,
 }
 
 /// What only listings show.

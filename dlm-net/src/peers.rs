@@ -325,8 +325,14 @@ impl Peers {
 
     /// All configured nodes but this one, by number.
     pub fn states(&self) -> Vec<PeerState> {
-        let state = |(id, node): (&NodeId, &Node)| PeerState {
-            node: *id,
+        self.nodes.keys().filter_map(|id| self.state(*id)).collect()
+    }
+
+    /// One of [`Peers::states`].
+    pub fn state(&self, id: NodeId) -> Option<PeerState> {
+        let node = self.nodes.get(&id)?;
+        Some(PeerState {
+            node: id,
             address: node.address,
             member: node.member(),
             up: matches!(node.link, Link::Up(_)),
@@ -334,8 +340,7 @@ impl Peers {
             waiting_bytes: node.session.as_ref().map_or(0, Session::waiting_bytes),
             connections: node.connections,
             minor: node.minor,
-        };
-        self.nodes.iter().map(state).collect()
+        })
     }
 
     /// Marks a life, and all before it, as over.

@@ -9,7 +9,7 @@ use std::io;
 use dlm_core::{ClientId, Errno, Input, LockspaceInfo, NodeId};
 use dlm_ipc::control::{
     ConfigRecord, ControlMessage, ControlReply, ControlRequest, LockRecord, LogPage,
-    ResourceRecord, SPACES_PER_ANSWER, TablePage,
+    ResourceRecord, SPACES_PER_ANSWER, SpaceRecord, TablePage,
 };
 
 use super::config::table::Key;
@@ -20,6 +20,8 @@ use crate::ipc::peer::{Control, Stage};
 const PAGE_LOCKS_MAX: usize = 200;
 /// Bytes of one page of a table, counted as [`weight`] does; well below a message's ceiling.
 const PAGE_WEIGHT_MAX: usize = 96 * 1024;
+/// Bytes of one answer with lockspaces, counted as [`space_weight`] does.
+const SPACES_WEIGHT_MAX: usize = 96 * 1024;
 /// Marks a position in the rest of a page that did not fit an answer.
 const REST: u64 = 1 << 63;
 
@@ -117,9 +119,7 @@ impl Reactor {
             ControlRequest::View { lockspace, view } => self.feed_view(id, lockspace, view),
             ControlRequest::Safe { member } => self.feed_safe(id, *member),
             ControlRequest::Exclude { life } => self.feed_exclude(id, *life),
-            ControlRequest::Recovery { .. } => {
-                Ok(ControlReply::Recovery(dlm_ipc::control::RecoveryPage::default()))
-            }
+            ControlRequest::Recovery { lockspace, from } => self.recovery(lockspace, *from),
             ControlRequest::Locate { lockspace, name } => {
                 let ControlReply::Resource(resource) = self.resource(id, lockspace, name)? else {
                     return Err(refusal(Errno::EINVAL, "no such answer"));
@@ -132,10 +132,17 @@ impl Reactor {
     }
 
     fn spaces_after(&self, name: &[u8]) -> ControlReply {
-        let all = self.node.lockspaces();
-        let after = all.iter().filter(|info| info.name.as_slice() > name);
-        let records = after.take(SPACES_PER_ANSWER).map(|info| self.space_record(info));
-        ControlReply::Lockspaces(records.collect())
+        let (mut records, mut room) = (Vec::new(), SPACES_WEIGHT_MAX);
+        for info in self.node.lockspaces_after(name, SPACES_PER_ANSWER) {
+            let record = self.space_record(&info);
+            let weight = space_weight(&record);
+            if weight > room && !records.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(weight);
+            records.push(record);
+        }
+        ControlReply::Lockspaces(records)
     }
 
     pub(super) fn administrator(&self, id: ClientId, what: &str) -> Result<(), (Errno, String)> {
@@ -345,6 +352,14 @@ fn fit(mut records: VecDeque<ResourceRecord>) -> (Vec<ResourceRecord>, VecDeque<
         break;
     }
     (fitting, records)
+}
+
+/// An upper bound of a lockspace's bytes in a message.
+fn space_weight(space: &SpaceRecord) -> usize {
+    let changes = space.change.members.len()
+        + space.next_change.as_ref().map_or(0, |change| change.members.len() + 16);
+    let words: usize = space.waits_for.iter().map(|text| text.len() + 5).sum();
+    256 + space.name.len() + words + 5 * (space.members.len() + changes) + 44 * space.nodes.len()
 }
 
 /// Most bytes that a record's own fields take in a message.

@@ -361,15 +361,15 @@ impl Reactor {
         }
     }
 
-    pub(super) fn on_join(&mut self, name: &[u8]) {
+    pub(super) fn on_join(&mut self, lockspace: dlm_core::LockspaceId, name: &[u8]) {
+        self.changes.on_join(lockspace, self.now);
         tracing::info!(lockspace = shown(name), "created");
         self.leftovers.add(name);
     }
 
     pub(super) fn on_view(&mut self, lockspace: dlm_core::LockspaceId, view: &View) {
         let Some(info) = self.node.lockspace(lockspace) else { return };
-        let seconds = self.now / 1_000_000_000;
-        self.changes.on_view(lockspace, info.member, info.view.as_ref(), view, seconds);
+        self.note_view(lockspace, view);
         self.lookalike.joined(&info.name, view.members.iter().map(|member| member.node));
     }
 

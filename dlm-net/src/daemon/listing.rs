@@ -1,31 +1,49 @@
 //! What the core knows, in the words of control answers.
 
-use dlm_core::{JOINS_PER_LIFE, LockInfo, LockState, LockspaceInfo, Member, Mode, ResourceInfo};
+use dlm_core::{
+    JOINS_PER_LIFE, LockInfo, LockState, LockspaceInfo, Member, Mode, NodeId, ResourceInfo,
+};
 use dlm_ipc::control::{
-    LockRecord, NodeFencing, NodeRecord, ResourceRecord, SpaceRecord, StatusRecord, ValueRecord,
+    ChangeRecord, LockRecord, NodeFencing, NodeRecord, ResourceRecord, SpaceRecord, StatusRecord,
+    ValueRecord,
 };
 
 use super::config::table::Key;
 use super::reactor::Reactor;
-use crate::ipc::peer::{Peer, Stage};
-
-/// Users of a leaving lockspace that are named.
-const USERS_MAX: usize = 4;
-/// Sentences about what is waited for in a status.
-const WAITS_MAX: usize = 100;
+use crate::ipc::peer::Stage;
+use crate::membership::ClusterNode;
 
 /// What an owner that is gone, or on another node, is shown as.
 const NOBODY: (&str, &str) = ("", "");
 
 impl Reactor {
     pub(super) fn space_record(&self, info: &LockspaceInfo) -> SpaceRecord {
-        let change = self.changes.of_space(info.id);
+        let over = info.marks.thawed.is_some();
+        let hindrance = self.membership.hindrance(info.id);
+        let (change, mut next_change) = self.changes.of_space(info.id, over);
+        if let Some(next) = &mut next_change {
+            next.status = match (info.due.safe.is_empty(), owing(info)) {
+                (false, _) => "wait fencing".to_owned(),
+                (true, count) => format!("wait messages {count}"),
+            };
+        }
+        if let Some(hindrance) = &hindrance {
+            let seq = next_change.as_ref().map_or(change.seq + 1, |next| next.seq);
+            next_change = Some(ChangeRecord { seq, ..hindrance.change.clone() });
+        }
         let state = match (&info.view, info.leaving) {
             (None, _) => "joining",
             (_, true) => "leaving",
-            _ if !info.due.is_empty() => "recovering",
+            _ if !self.standing => "frozen",
+            _ if !over || hindrance.is_some() => "recovering",
             _ => "running",
         };
+        let mut nodes = self.changes.nodes_of(info.id);
+        for node in &mut nodes {
+            let of = |members: &[Member]| members.iter().any(|m| m.node.0 == node.node);
+            node.feared = of(&info.due.safe);
+            node.started = node.member && !(of(&info.due.names) || of(&info.due.locks));
+        }
         SpaceRecord {
             name: info.name.clone(),
             global_id: info.global_id,
@@ -38,73 +56,22 @@ impl Reactor {
             state: state.to_owned(),
             waits_for: self.waits_for(info),
             view: info.view.as_ref().map_or(0, |view| u64::from(view.id.0)),
-            members: change.members.clone(),
+            members: info.view.as_ref().map_or(Vec::new(), |view| {
+                view.members.iter().map(|member| member.node.0).collect()
+            }),
             change,
-            next_change: None,
+            next_change,
             locks: info.locks,
             resources: info.resources,
             orphans: info.orphans,
-            nodes: Vec::new(),
+            nodes,
         }
-    }
-
-    fn waits_for(&self, info: &LockspaceInfo) -> Vec<String> {
-        let mut told = Vec::new();
-        if info.view.is_none() {
-            told.push("membership to let this node in".to_owned());
-        }
-        let numbers = |members: &[Member]| {
-            members.iter().map(|member| member.node.0.to_string()).collect::<Vec<_>>().join(" ")
-        };
-        for member in &info.due.safe {
-            let node = member.node.0;
-            told.push(format!(
-                "node {node} to be known as safe (fenced, or gone with its clients: dlm_tool safe \
-                 {node}); until then what it held or mastered is not given away"
-            ));
-        }
-        if !info.due.names.is_empty() {
-            told.push(format!("names mastered on nodes {}", numbers(&info.due.names)));
-        }
-        if !info.due.locks.is_empty() {
-            told.push(format!("locks of nodes {} to be moved", numbers(&info.due.locks)));
-        }
-        if !info.leaving {
-            return told;
-        }
-        let mut users = self.handles_on(info);
-        told.extend(users.by_ref().take(USERS_MAX).map(|(peer, handle)| {
-            let (pid, program) = (peer.who.pid, &handle.program);
-            format!("pid {pid} ({program}) to close its handle, as the lockspace is released")
-        }));
-        match users.count() {
-            0 => {}
-            more => told.push(format!("{more} more handles")),
-        }
-        told
-    }
-
-    /// Open handles on a lockspace.
-    pub(super) fn handles_on<'a>(
-        &'a self,
-        info: &LockspaceInfo,
-    ) -> impl Iterator<Item = (&'a Peer, &'a crate::ipc::peer::Handle)> + use<'a> {
-        let lockspace = info.id;
-        self.peers.iter().filter_map(move |(_, peer)| match &peer.stage {
-            Stage::Handle(handle) if handle.lockspace == lockspace => Some((peer, &**handle)),
-            _ => None,
-        })
     }
 
     pub(super) fn status_record(&self) -> StatusRecord {
         let own = self.node.member();
         let seconds = |nanos: u64| nanos / 1_000_000_000;
         let spaces = self.node.lockspaces();
-        let waits = spaces.iter().flat_map(|info| {
-            let name = info.name.escape_ascii().to_string();
-            self.waits_for(info).into_iter().map(move |text| format!("{name}: {text}"))
-        });
-        let waits = waits.chain(self.remains_in_words());
         StatusRecord {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node: own.node.0,
@@ -118,7 +85,7 @@ impl Reactor {
             pid: std::process::id(),
             nodes: self.node_records(),
             clients: self.counters.handles,
-            waits_for: waits.take(WAITS_MAX).collect(),
+            waits_for: self.all_waits(&spaces),
             fencing: self.membership.fencing(),
         }
     }
@@ -133,7 +100,7 @@ impl Reactor {
             let member = views.flat_map(|view| &view.members).any(|member| member.node.0 == node);
             let feared = spaces.iter().flat_map(|info| &info.due.safe).any(|m| m.node.0 == node);
             let state = if feared { "lost, not known to be safe" } else { state };
-            NodeRecord {
+            let record = NodeRecord {
                 node,
                 member: member || node == own.node.0,
                 address,
@@ -142,8 +109,12 @@ impl Reactor {
                 removed: times.removed,
                 failed: times.failed,
                 fenced: times.safe,
-                left: 0,
+                left: times.left,
                 fencing: NodeFencing::default(),
+            };
+            match self.membership.cluster_node(NodeId(node)) {
+                Some(below) => seen_below(record, below),
+                None => record,
             }
         };
         let Some(links) = &self.links else {
@@ -172,7 +143,7 @@ impl Reactor {
         ResourceRecord {
             name: info.name.clone(),
             master: info.master.map_or(0, |node| node.0),
-            unsettled: false,
+            unsettled: info.unsettled,
             value: info.value.as_ref().map(|(bytes, seq, valid)| ValueRecord {
                 bytes: bytes.to_vec(),
                 seq: *seq,
@@ -192,12 +163,12 @@ impl Reactor {
         };
         LockRecord {
             id: info.id.0,
-            node: info.remote.map_or(0, |(node, _)| node.0),
+            node: info.remote.filter(|_| info.copy).map_or(0, |(node, _)| node.0),
             remote_id: info.remote.map_or(0, |(_, id)| id.0),
             pid: info.pid,
             program: program.to_owned(),
             label: label.to_owned(),
-            orphan: info.client.is_none() && info.remote.is_none(),
+            orphan: info.orphan,
             xid: info.xid,
             flags: info.flags.0,
             state: match info.state {
@@ -213,5 +184,29 @@ impl Reactor {
             value_seq: info.value_seq,
             token: info.token.0,
         }
+    }
+}
+
+/// Members that something is due from.
+fn owing(info: &LockspaceInfo) -> usize {
+    let members = info.view.as_ref().map_or(&[][..], |view| &view.members);
+    let due = &info.due;
+    let owes =
+        |member: &&Member| [&due.names, &due.locks, &due.thaws].iter().any(|d| d.contains(member));
+    members.iter().filter(owes).count()
+}
+
+/// What the cluster below knows goes before what lockspaces saw.
+fn seen_below(record: NodeRecord, below: ClusterNode) -> NodeRecord {
+    NodeRecord {
+        member: below.member,
+        state: if below.state.is_empty() { record.state } else { below.state },
+        left: below.left,
+        added: below.added,
+        removed: below.removed,
+        failed: below.failed,
+        fenced: below.fenced,
+        fencing: below.fencing,
+        ..record
     }
 }

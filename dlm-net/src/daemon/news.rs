@@ -66,7 +66,7 @@ impl Reactor {
     /// A member is harmless from now on.
     pub(super) fn make_safe(&mut self, member: Member) {
         tracing::info!("node {} incarnation {} is safe", member.node.0, member.incarnation);
-        self.changes.on_safe(member, self.now / 1_000_000_000);
+        self.changes.on_safe(member, self.now);
         self.node.step(Instant(self.now), Input::Safe(member), &mut self.outbox);
         self.queues.report = true;
     }

@@ -223,6 +223,7 @@ impl Reactor {
         self.serve_door();
         self.serve_sockets();
         self.serve_rings();
+        self.follow_changes();
         self.serve_controls();
         self.expire_greetings();
         self.end_doomed();

@@ -171,7 +171,7 @@ impl Reactor {
             Output::Join { lockspace, name, member, .. } => {
                 self.membership.join(lockspace, &name, member);
                 (self.queues.news, self.queues.report) = (true, true);
-                self.on_join(&name);
+                self.on_join(lockspace, &name);
             }
             Output::NeedView { lockspace } => {
                 let Some(info) = self.node.lockspace(lockspace) else { return };

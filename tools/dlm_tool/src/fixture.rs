@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use dlm_ipc::control::{
     ChangeRecord, ControlReply, ControlRequest, DaemonFencing, LockRecord, NodeRecord,
-    ResourceRecord, SpaceRecord, StatusRecord, TablePage, ValueRecord,
+    ResourceRecord, SpaceNodeRecord, SpaceRecord, StatusRecord, TablePage, ValueRecord,
 };
 
 use crate::context::{Code, Context, Daemon, Fail, Outcome, Trouble};
@@ -35,7 +35,12 @@ impl Script {
 impl Daemon for Script {
     fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, Trouble> {
         self.asked.push(request.clone());
-        self.answers.pop_front().unwrap_or_else(|| panic!("not expected: {request:?}"))
+        match (self.answers.pop_front(), request) {
+            (Some(answer), _) => answer,
+            // The end of every listing of lockspaces.
+            (None, ControlRequest::LockspacesAfter { .. }) => Ok(ControlReply::Lockspaces(vec![])),
+            (None, _) => panic!("not expected: {request:?}"),
+        }
     }
 }
 
@@ -204,6 +209,16 @@ pub(crate) fn space(name: &[u8], global_id: u32, members: &[u32]) -> SpaceRecord
         waits_for: Vec::new(),
         view: 1,
         members: members.to_vec(),
+        nodes: members
+            .iter()
+            .map(|node| SpaceNodeRecord {
+                node: *node,
+                member: true,
+                started: true,
+                added_seq: members.len() as u64,
+                ..SpaceNodeRecord::default()
+            })
+            .collect(),
         change: ChangeRecord {
             node: 1,
             joined: 1,
@@ -217,7 +232,6 @@ pub(crate) fn space(name: &[u8], global_id: u32, members: &[u32]) -> SpaceRecord
         locks: 10,
         resources: 6,
         orphans: 1,
-        nodes: Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use dlm_ipc::control::{
-    ChangeRecord, ControlReply, ControlRequest, SPACES_PER_ANSWER, SpaceRecord,
+    ChangeRecord, ControlReply, ControlRequest, SpaceNodeRecord, SpaceRecord, left,
 };
 use serde::Serialize;
 
@@ -58,14 +58,9 @@ pub(crate) fn lockspaces(daemon: &mut dyn Daemon) -> Result<Vec<SpaceRecord>, Tr
         let ControlReply::Lockspaces(page) = daemon.ask(&request)? else {
             return Err(misunderstood());
         };
-        let is_last = page.len() < SPACES_PER_ANSWER;
+        let Some(last) = page.last() else { return Ok(all) };
+        request = ControlRequest::LockspacesAfter { name: last.name.clone() };
         all.extend(page);
-        match all.last() {
-            Some(SpaceRecord { name, .. }) if !is_last => {
-                request = ControlRequest::LockspacesAfter { name: name.clone() };
-            }
-            _ => return Ok(all),
-        }
     }
 }
 
@@ -116,7 +111,11 @@ fn print(out: &mut dyn Write, space: &SpaceRecord, nodes: bool) -> io::Result<()
     writeln!(out, "id            0x{:08x}", space.global_id)?;
     writeln!(out, "flags         0x{flags:08x} {}", flag_words(flags))?;
     print_change(out, "change", &space.change)?;
-    writeln!(out, "members       {}", node_list(&space.members))?;
+    let members = match space.next_change {
+        Some(_) => &space.change.members,
+        None => &space.members,
+    };
+    writeln!(out, "members       {}", node_list(members))?;
     if let Some(next) = &space.next_change {
         print_change(out, "new change", next)?;
         let status = if next.status.is_empty() { "wait unknown" } else { &next.status };
@@ -125,8 +124,8 @@ fn print(out: &mut dyn Write, space: &SpaceRecord, nodes: bool) -> io::Result<()
     }
     if nodes {
         writeln!(out, "all nodes")?;
-        for line in node_lines(space) {
-            writeln!(out, "{line}")?;
+        for node in &space.nodes {
+            writeln!(out, "{}", node_line(node))?;
         }
     }
     writeln!(out)
@@ -149,33 +148,30 @@ fn node_list(nodes: &[u32]) -> String {
     nodes.iter().map(|node| format!("{node} ")).collect()
 }
 
-/// Corosync's words for why a node left, as the old listing numbers them.
-const LEFT_BY_ITSELF: u32 = 2;
-const NODE_DOWN: u32 = 3;
-
-/// One line per member, and per node that the change in progress takes out.
-fn node_lines(space: &SpaceRecord) -> Vec<String> {
-    let mut nodes = space.members.clone();
-    nodes.extend(&space.change.members);
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
-        .into_iter()
-        .map(|node| match &space.next_change {
-            Some(next) if !next.members.contains(&node) => {
-                let reason = if next.failed > 0 { NODE_DOWN } else { LEFT_BY_ITSELF };
-                node_line(node, 0, reason, space.change.seq, next.seq)
-            }
-            _ => node_line(node, 1, 0, space.change.seq, 0),
-        })
-        .collect()
+/// One line per member and per node that was one.
+fn node_line(node: &SpaceNodeRecord) -> String {
+    let check = if node.feared { format!("fence {}", node.failed) } else { "none".to_owned() };
+    format!(
+        "nodeid {} member {} failed {} start {} seq_add {} seq_rem {} check {check}",
+        node.node,
+        u32::from(node.member),
+        node.left,
+        u32::from(node.started),
+        node.added_seq,
+        node.removed_seq
+    )
 }
 
-fn node_line(node: u32, member: u32, failed: u32, added: u64, removed: u64) -> String {
-    format!(
-        "nodeid {node} member {member} failed {failed} start {member} seq_add {added} \
-         seq_rem {removed} check none"
-    )
+/// What a node is to a lockspace, in words.
+fn node_state(node: &SpaceNodeRecord) -> &'static str {
+    match (node.member, node.feared, node.left) {
+        (true, true, _) => "member again, its earlier life not known to be safe",
+        (true, ..) => "member",
+        (_, true, _) => "lost, not known to be safe",
+        (_, _, left::LEAVE) => "left",
+        (_, _, 0) => "not a member",
+        _ => "lost, known to be safe",
+    }
 }
 
 #[derive(Serialize)]
@@ -196,6 +192,7 @@ struct JsonSpace<'a> {
     members: &'a [u32],
     change: JsonChange<'a>,
     new_change: Option<JsonChange<'a>>,
+    nodes: Vec<JsonNode>,
     uid: u32,
     gid: u32,
     mode: String,
@@ -219,6 +216,7 @@ impl<'a> JsonSpace<'a> {
             members: &space.members,
             change: JsonChange::new(&space.change),
             new_change: space.next_change.as_ref().map(JsonChange::new),
+            nodes: space.nodes.iter().map(JsonNode::new).collect(),
             uid: space.uid,
             gid: space.gid,
             mode: format!("{:04o}", space.mode),
@@ -257,6 +255,35 @@ impl<'a> JsonChange<'a> {
     }
 }
 
+#[derive(Serialize)]
+struct JsonNode {
+    node: u32,
+    state: &'static str,
+    member: bool,
+    started: bool,
+    left_reason: u32,
+    seq_add: u64,
+    seq_rem: u64,
+    feared: bool,
+    failed_s: u64,
+}
+
+impl JsonNode {
+    fn new(node: &SpaceNodeRecord) -> Self {
+        Self {
+            node: node.node,
+            state: node_state(node),
+            member: node.member,
+            started: node.started,
+            left_reason: node.left,
+            seq_add: node.added_seq,
+            seq_rem: node.removed_seq,
+            feared: node.feared,
+            failed_s: node.failed,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,21 +314,27 @@ mod tests {
     }
 
     #[test]
-    fn node_lines_are_the_recorded_ones_but_for_the_first_nodes_number() {
-        let mut record = space(b"demo", 0xa84c_f245, &[2]);
-        record.change.seq = 2;
-        let lines = node_lines(&record);
-        let recorded = include_str!("../tests/data/ls-n.txt");
-        assert!(recorded.lines().any(|line| line == lines[0]), "{lines:?}");
+    fn node_lines_are_the_recorded_ones() {
+        let mut record = space(b"demo", 0xa84c_f245, &[1, 2]);
+        record.nodes[0].added_seq = 1;
         let out = ls(&mut Script::new([spaces(vec![record])]), None, true, false).out;
-        assert!(out.ends_with(&format!("all nodes\n{}\n\n", lines[0])), "{out}");
+        assert_eq!(out, include_str!("../tests/data/ls-n.txt"));
     }
 
     #[test]
     fn a_change_in_progress_has_its_lines() {
         let mut record = space(b"web", 0x5a17_c0de, &[1, 2, 3]);
         record.state = "recovering".to_owned();
+        record.members = vec![1, 2];
         record.change.seq = 7;
+        for node in &mut record.nodes {
+            node.added_seq = 7;
+            node.started = false;
+        }
+        let feared =
+            SpaceNodeRecord { node: 3, added_seq: 7, removed_seq: 8, ..Default::default() };
+        record.nodes[2] =
+            SpaceNodeRecord { left: left::NODE_DOWN, feared: true, failed: 90_210, ..feared };
         record.next_change = Some(ChangeRecord {
             node: 3,
             joined: 0,
@@ -311,8 +344,12 @@ mod tests {
             members: vec![1, 2],
             status: "wait fencing".to_owned(),
         });
-        let out = ls(&mut Script::new([spaces(vec![record])]), None, true, false).out;
+        let out = ls(&mut Script::new([spaces(vec![record.clone()])]), None, true, false).out;
         assert_eq!(out, include_str!("../tests/data/ls-change.txt"));
+        let json = ls(&mut Script::new([spaces(vec![record])]), None, true, true).json();
+        let lost = &json["lockspaces"][0]["nodes"][2];
+        assert_eq!((lost["seq_rem"].as_u64(), lost["feared"].as_bool()), (Some(8), Some(true)));
+        assert_eq!(lost["state"], "lost, not known to be safe");
     }
 
     #[test]
@@ -339,14 +376,11 @@ mod tests {
         let page = |range: std::ops::Range<usize>| {
             spaces(range.map(|n| space(format!("{n:04}").as_bytes(), 1, &[1])).collect())
         };
-        for (pages, total) in [(vec![page(0..128), page(128..130)], 130), (vec![page(0..127)], 127)]
-        {
-            let mut script = Script::new(pages);
-            let ran = ls(&mut script, None, false, true);
-            assert_eq!(ran.json()["lockspaces"].as_array().map(Vec::len), Some(total));
-            let next = ControlRequest::LockspacesAfter { name: b"0127".to_vec() };
-            assert_eq!(script.asked.get(1), (total > 128).then_some(&next));
-        }
+        let mut script = Script::new([page(0..100), page(100..130)]);
+        let ran = ls(&mut script, None, false, true);
+        assert_eq!(ran.json()["lockspaces"].as_array().map(Vec::len), Some(130));
+        let after = |name: &str| ControlRequest::LockspacesAfter { name: name.into() };
+        assert_eq!(script.asked[1..], [after("0099"), after("0129")], "an empty page is the end");
     }
 
     #[test]
