@@ -10,6 +10,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`daemon`] | start, loop, requests of operators, configuration, log, files |
+//! | [`fence`] | making lost nodes harmless |
 //! | [`ipc`] | connections of clients: slots, rights, rings |
 //! | [`membership`] | who takes part in a lockspace |
 //! | [`peers`] | the transport between daemons: messages from member to member |
@@ -19,6 +20,7 @@
 #![deny(missing_docs)]
 
 pub mod daemon;
+pub mod fence;
 pub mod ipc;
 pub mod membership;
 pub mod peers;

@@ -1,0 +1,20 @@
+//! Fencing: making lost nodes harmless before anybody is given what they held (membership.md 2,
+//! libdlm-abi.md 5.4, 5.5).
+//!
+//! What may go in: who is fenced, by whom, with which agents, and the running of these. What may
+//! not: who is a member (that is the membership backend's), and what follows from a node being safe
+//! (that is the core's).
+//!
+//! | module | what |
+//! |---|---|
+//! | [`policy`] | who, by whom, when: a state machine without I/O; [`event`] is its language, [`case`] a pending node |
+//! | [`message`] | what daemons tell each other, in bytes |
+
+pub mod case;
+pub mod event;
+pub mod message;
+pub mod policy;
+#[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
+mod policy_worlds;
