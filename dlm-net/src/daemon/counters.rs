@@ -1,5 +1,7 @@
 //! Counts of the daemon's own, beside the core's.
 
+use dlm_core::message::{Body, Tagged, Traffic};
+
 /// Faults of clients that are told in full within [`FAULT_WINDOW_NANOS`].
 const FAULTS_TOLD_MAX: u32 = 20;
 /// How long a burst of faults is.
@@ -28,6 +30,69 @@ pub(crate) struct Counters {
     /// Faults that were not told since the last one that was.
     untold: u64,
     refused: [u64; ERRNO_MAX + 1],
+    sent: [u64; MESSAGE_KINDS.len()],
+}
+
+/// Names of the counters of messages that were given to other nodes' sessions, by [`kind_of`].
+const MESSAGE_KINDS: [&str; 23] = [
+    "sent_lookup",
+    "sent_lookup_reply",
+    "sent_remove",
+    "sent_remove_ack",
+    "sent_need_names",
+    "sent_names",
+    "sent_names_done",
+    "sent_claim",
+    "sent_claim_reply",
+    "sent_record",
+    "sent_locks_done",
+    "sent_thawed",
+    "sent_recorded",
+    "sent_request",
+    "sent_convert",
+    "sent_unlock",
+    "sent_cancel",
+    "sent_reply",
+    "sent_grant",
+    "sent_blocking",
+    "sent_not_master",
+    "sent_purge",
+    "sent_other",
+];
+
+/// Which of [`MESSAGE_KINDS`].
+fn kind_of(body: &Body) -> usize {
+    #[allow(unreachable_patterns)] // kinds of later versions are counted together
+    match body {
+        Body::Tagged(_, tagged) => match tagged {
+            Tagged::Lookup { .. } => 0,
+            Tagged::LookupReply { .. } => 1,
+            Tagged::Remove { .. } => 2,
+            Tagged::RemoveAck { .. } => 3,
+            Tagged::NeedNames { .. } => 4,
+            Tagged::Names { .. } => 5,
+            Tagged::NamesDone => 6,
+            Tagged::Claim { .. } => 7,
+            Tagged::ClaimReply { .. } => 8,
+            Tagged::Record(_) => 9,
+            Tagged::LocksDone => 10,
+            _ => MESSAGE_KINDS.len() - 1,
+        },
+        Body::Traffic(traffic) => match traffic {
+            Traffic::Thawed { .. } => 11,
+            Traffic::Recorded { .. } => 12,
+            Traffic::Request { .. } => 13,
+            Traffic::Convert { .. } => 14,
+            Traffic::Unlock { .. } => 15,
+            Traffic::Cancel { .. } => 16,
+            Traffic::Reply { .. } => 17,
+            Traffic::Grant { .. } => 18,
+            Traffic::Blocking { .. } => 19,
+            Traffic::NotMaster { .. } => 20,
+            Traffic::Purge { .. } => 21,
+            _ => MESSAGE_KINDS.len() - 1,
+        },
+    }
 }
 
 impl Default for Counters {
@@ -43,6 +108,7 @@ impl Default for Counters {
             burst: (0, 0),
             untold: 0,
             refused,
+            sent: [0; MESSAGE_KINDS.len()],
         }
     }
 }
@@ -76,6 +142,17 @@ impl Counters {
         self.slowest_turn = self.slowest_turn.max(nanos);
     }
 
+    /// A message was given to another node's session.
+    #[inline]
+    pub(crate) fn sent(&mut self, body: &Body) {
+        self.sent[kind_of(body)] += 1;
+    }
+
+    /// How many messages of each kind were sent, in a fixed order.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        MESSAGE_KINDS.into_iter().zip(self.sent)
+    }
+
     /// How often each errno was answered, those that were, by number.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = (i32, u64)> {
         let all = self.refused.iter().enumerate();
@@ -86,6 +163,16 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_are_counted_by_kind() {
+        let mut counters = Counters::default();
+        counters.sent(&Body::Traffic(Traffic::Purge { pid: 1 }));
+        counters.sent(&Body::Tagged(dlm_core::ViewId(1), Tagged::LocksDone));
+        counters.sent(&Body::Tagged(dlm_core::ViewId(1), Tagged::LocksDone));
+        let told: Vec<_> = counters.messages().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(told, [("sent_locks_done", 2), ("sent_purge", 1)]);
+    }
 
     #[test]
     fn refusals_are_counted_by_errno_and_odd_ones_together() {

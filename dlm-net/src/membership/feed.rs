@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +24,8 @@ use super::feeder::Feeder;
 
 /// Pause between rounds of a [`Service`].
 const PAUSE: Duration = Duration::from_millis(4);
+/// The same while a daemon is being told something: what it reports next may ask for more.
+const PAUSE_TELLING: Duration = Duration::from_micros(200);
 
 /// A feeder with its lines.
 pub struct Feed {
@@ -40,6 +42,8 @@ struct Line {
     due: Due,
     stays: StaysRecord,
     commands: VecDeque<ControlRequest>,
+    /// Something was told after the last report.
+    telling: bool,
 }
 
 /// The answer that is due.
@@ -82,6 +86,11 @@ impl Feed {
         self.feeder.exclude(node);
     }
 
+    /// Whether a daemon was told something and has not reported since: more may follow from that.
+    fn is_telling(&self) -> bool {
+        self.lines.iter().any(|line| line.telling)
+    }
+
     /// Whether nothing is left to do ([`Feeder::is_settled`]).
     pub fn is_settled(&self) -> bool {
         self.feeder.is_settled()
@@ -96,13 +105,14 @@ impl Feed {
 impl Line {
     fn new(node: u32, socket: PathBuf) -> Self {
         let (stays, commands) = (StaysRecord::default(), VecDeque::new());
-        Self { node, socket, connection: None, due: Due::Nothing, stays, commands }
+        Self { node, socket, connection: None, due: Due::Nothing, stays, commands, telling: false }
     }
 
     fn hang_up(&mut self) {
         self.connection = None;
         self.due = Due::Nothing;
         self.commands.clear();
+        self.telling = false;
     }
 
     fn advance(&mut self, feeder: &mut Feeder, buffer: &mut [u8]) {
@@ -175,6 +185,7 @@ impl Line {
         }
         feeder.report(std::mem::take(&mut self.stays));
         self.commands = feeder.commands(self.node).into();
+        self.telling = !self.commands.is_empty();
         self.due = Due::Command;
     }
 
@@ -214,9 +225,16 @@ fn dial(socket: &Path) -> io::Result<Connection> {
 
 /// A feed with a thread that keeps it going.
 pub struct Service {
-    feed: Arc<Mutex<Feed>>,
-    ends: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and its owner have in common.
+struct Shared {
+    feed: Mutex<Feed>,
+    /// Somebody did something with the feed.
+    news: Condvar,
+    ends: AtomicBool,
 }
 
 impl Service {
@@ -225,26 +243,40 @@ impl Service {
     /// # Errors
     /// The system has no thread left.
     pub fn start(feed: Feed) -> io::Result<Self> {
-        let (feed, ends) = (Arc::new(Mutex::new(feed)), Arc::new(AtomicBool::new(false)));
-        let (inner, ended) = (Arc::clone(&feed), Arc::clone(&ends));
+        let (news, ends) = (Condvar::new(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { feed: Mutex::new(feed), news, ends });
+        let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("feed".to_owned()).spawn(move || {
-            while !ended.load(Ordering::Relaxed) {
-                inner.lock().unwrap_or_else(PoisonError::into_inner).round();
-                std::thread::sleep(PAUSE);
+            let mut feed = inner.lock();
+            while !inner.ends.load(Ordering::Relaxed) {
+                feed.round();
+                // What is done with the feed meanwhile is told at once.
+                let pause = if feed.is_telling() { PAUSE_TELLING } else { PAUSE };
+                let slept = inner.news.wait_timeout(feed, pause);
+                feed = slept.unwrap_or_else(PoisonError::into_inner).0;
             }
         })?;
-        Ok(Self { feed, ends, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Does something with the feed between two rounds.
+    /// Does something with the feed between two rounds; the next one begins at once.
     pub fn with<R>(&self, act: impl FnOnce(&mut Feed) -> R) -> R {
-        act(&mut self.feed.lock().unwrap_or_else(PoisonError::into_inner))
+        let result = act(&mut self.shared.lock());
+        self.shared.news.notify_one();
+        result
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Feed> {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
+        self.shared.ends.store(true, Ordering::Relaxed);
+        self.shared.news.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

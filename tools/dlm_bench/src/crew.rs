@@ -17,14 +17,17 @@ use std::time::{Duration, Instant};
 use crate::job::Job;
 use crate::sys::{self, LINE_BYTES, Lines};
 
-/// Longest wait for a worker to come to a point that takes milliseconds: a hang guard.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for a worker to come to a point: a hang guard. A million remote locks take half a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Most workers of one board.
 pub(crate) const WORKERS_MAX: usize = 64;
 
 /// Most numbers that a worker hands back.
-pub(crate) const RESULTS_MAX: usize = 8;
+pub(crate) const RESULTS_MAX: usize = 16;
+
+/// Parts of a probe's time.
+pub(crate) const SPANS: usize = 4;
 
 /// Lines of the shared pages and what they mean.
 pub(crate) mod line {
@@ -38,6 +41,8 @@ pub(crate) mod line {
     pub(crate) const OWNER: usize = 3;
     /// Not 0: a worker failed, and said why.
     pub(crate) const FAILED: usize = 4;
+    /// Which part of a probe's time it is, below [`super::SPANS`].
+    pub(crate) const SPAN: usize = 5;
     /// First of [`super::RESULTS_MAX`] numbers that a worker hands back.
     pub(crate) const RESULT: usize = 8;
     /// First of [`super::WORKERS_MAX`] counters of events, one per worker.
@@ -105,6 +110,17 @@ impl Board {
     /// Whether the parent said stop.
     pub(crate) fn stopped(&self) -> bool {
         self.lines.word(line::PHASE).load(Relaxed) == 2
+    }
+
+    /// Which part of a probe's time it is.
+    pub(crate) fn span(&self) -> usize {
+        self.lines.word(line::SPAN).load(Relaxed) as usize % SPANS
+    }
+
+    /// Begins a part of a probe's time.
+    pub(crate) fn set_span(&self, span: usize) {
+        assert!(span < SPANS);
+        self.lines.word(line::SPAN).store(span as u32, Relaxed);
     }
 
     /// Says that this worker failed, so that nobody waits for it.

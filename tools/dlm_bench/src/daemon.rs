@@ -35,12 +35,17 @@ pub(crate) struct Usage {
 }
 
 impl Daemon {
-    /// Starts `program` on `core` and waits until it serves.
+    /// Starts `program` on `core`, alone in its cluster, and waits until it serves.
     pub(crate) fn start(program: &Path, core: Option<usize>) -> io::Result<Self> {
+        Self::start_with(program, core, "membership=single\n")
+    }
+
+    /// Starts `program` on `core` with these lines in its dlm.conf, and waits until it serves.
+    pub(crate) fn start_with(program: &Path, core: Option<usize>, lines: &str) -> io::Result<Self> {
         let scratch = Scratch::new()?;
         let socket = scratch.path().join("dlmd.sock");
         let config = scratch.path().join("dlm.conf");
-        fs::write(&config, "membership=single\ncreate=all\nlog=error\n")?;
+        fs::write(&config, format!("create=all\nlog=error\n{lines}"))?;
         let mut command = Command::new(program);
         command.arg("--config").arg(&config).arg("--socket").arg(&socket);
         command.arg("--run_dir").arg(scratch.path().join("run"));
@@ -80,6 +85,12 @@ impl Daemon {
     /// Where it listens.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Kills it as a power cut would, and reaps it.
+    pub(crate) fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
     }
 
     /// What it has used so far.

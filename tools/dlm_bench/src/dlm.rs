@@ -72,6 +72,7 @@ fn nothing_held() -> io::Error {
 /// Many locks at a time.
 pub(crate) struct Client {
     pipeline: Pipeline,
+    mode: Mode,
     wanted: Wanted,
     events: Vec<Tagged>,
     asked: u64,
@@ -79,16 +80,61 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects, for exclusive locks.
     pub(crate) fn open(socket: &Path) -> io::Result<Self> {
-        let pipeline = open(socket)?.pipeline()?;
-        Ok(Self { pipeline, wanted: Wanted::new(), events: Vec::new(), asked: 0, granted: 0 })
+        Self::open_for(socket, Mode::EX as u8)
+    }
+
+    /// Connects, for locks of the mode of this number.
+    pub(crate) fn open_for(socket: &Path, mode: u8) -> io::Result<Self> {
+        let mode =
+            Mode::from_number(mode).ok_or_else(|| io::Error::other("there is no such mode"))?;
+        let (pipeline, wanted) = (open(socket)?.pipeline()?, Wanted::new());
+        Ok(Self { pipeline, mode, wanted, events: Vec::new(), asked: 0, granted: 0 })
     }
 
     /// Takes one lock, awaits it, and keeps it.
     pub(crate) fn lock(&mut self, name: &[u8]) -> io::Result<()> {
-        self.pipeline.space().lock_wait(name, Mode::EX, &self.wanted)?;
+        self.pipeline.space().lock_wait(name, self.mode, &self.wanted)?;
         Ok(())
+    }
+
+    /// Takes one exclusive lock, awaits it, and gives it back.
+    pub(crate) fn pair(&self, name: &[u8]) -> io::Result<()> {
+        let lock = self.pipeline.space().lock_wait(name, Mode::EX, &self.wanted)?.lock;
+        Ok(self.pipeline.space().unlock_wait(lock, None)?)
+    }
+
+    /// Asks for one name `locks` times at once; `asked` is called when the daemon has seen all the
+    /// requests. Then unlocks each lock when it is granted, until all are.
+    pub(crate) fn drain(
+        &mut self,
+        name: &[u8; 13],
+        locks: usize,
+        asked: impl FnOnce(),
+    ) -> io::Result<()> {
+        let mut waiting = locks;
+        self.ask_all(std::iter::repeat_n(*name, locks))?;
+        asked();
+        while waiting > 0 {
+            self.pipeline.wait(&mut self.events, None)?;
+            let mut events = std::mem::take(&mut self.events);
+            for tagged in events.drain(..) {
+                match completed(&tagged)? {
+                    Some(lock) => self.pipeline.unlock(lock, None, tagged.key)?,
+                    None => waiting -= 1,
+                }
+            }
+            self.events = events;
+        }
+        Ok(())
+    }
+
+    /// Leaves the lockspace with everything, and takes its creation back.
+    pub(crate) fn release(self) -> io::Result<()> {
+        let space = self.pipeline.space().clone();
+        drop(self.pipeline);
+        Ok(space.release(true)?)
     }
 
     /// Asks for many locks; returns when the daemon has seen all requests, granted or not.
@@ -144,7 +190,7 @@ impl Client {
 
     fn ask(&mut self, name: &[u8]) -> io::Result<()> {
         self.asked += 1;
-        Ok(self.pipeline.lock(name, Mode::EX, &self.wanted, self.asked)?)
+        Ok(self.pipeline.lock(name, self.mode, &self.wanted, self.asked)?)
     }
 
     fn count_grants(&mut self) -> io::Result<()> {

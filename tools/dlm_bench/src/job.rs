@@ -52,6 +52,57 @@ pub(crate) enum LockJob {
     /// Ask for all the locks that a [`LockJob::Hold`] holds, say ready once they wait, and stamp
     /// the time when the last one is ours.
     AwaitAll { socket: PathBuf, locks: usize },
+    /// Take locks of one mode, say ready, and hold them until stopped or killed.
+    Keep { socket: PathBuf, names: Names, mode: u8 },
+    /// Ask for locks that others hold, say ready once all requests are out, and stamp the time when the
+    /// last is ours.
+    Await { socket: PathBuf, names: Names, mode: u8 },
+    /// As [`LockJob::Latency`], over names that stay.
+    Cycle { backend: Backend, names: Names, time_ms: u64, least: u64 },
+    /// Lock and unlock one of these names every now and then until stopped; hands back p50, p99, the
+    /// longest and how many for each span ([`crate::crew::line::SPAN`]), in this order.
+    Probe { socket: PathBuf, names: Names },
+    /// Ask for the first of these names so many times at once, say ready, and unlock each lock as it is granted; hands
+    /// back how often this process slept meanwhile.
+    Drain { id: usize, socket: PathBuf, name: Names, locks: usize },
+    /// Open the lockspace, take fresh names, stamp the time when they are held, say ready, and leave the
+    /// lockspace when stopped, with its creation.
+    Visit { socket: PathBuf, names: Names },
+}
+
+/// A row of names that stay: those numbered `first`, `first + step` and so on, below `end`.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Names {
+    /// Who has made them up: rows of different owners have no name in common.
+    pub owner: usize,
+    /// First number.
+    pub first: u64,
+    /// Behind the last number.
+    pub end: u64,
+    /// Step.
+    pub step: usize,
+}
+
+impl Names {
+    /// All names of an owner below a number.
+    pub(crate) fn below(owner: usize, end: usize) -> Self {
+        Self { owner, first: 0, end: end as u64, step: 1 }
+    }
+
+    /// Every `step`th of them, from `first` on.
+    pub(crate) fn every(self, step: usize, first: u64) -> Self {
+        Self { first, step, ..self }
+    }
+
+    /// As many names, from later numbers.
+    pub(crate) fn shifted(self, by: u64) -> Self {
+        Self { first: self.first + by, end: self.end + by, ..self }
+    }
+
+    /// Their numbers.
+    pub(crate) fn numbers(self) -> impl Iterator<Item = u64> + Clone {
+        (self.first..self.end).step_by(self.step)
+    }
 }
 
 /// The lock service that a job speaks to.
@@ -87,10 +138,16 @@ impl Job {
             Self::Lock(job) => match job {
                 LockJob::Latency { backend, .. }
                 | LockJob::Pairs { backend, .. }
-                | LockJob::HandOff { backend, .. } => backend.dlm_socket(),
+                | LockJob::HandOff { backend, .. }
+                | LockJob::Cycle { backend, .. } => backend.dlm_socket(),
                 LockJob::Pipeline { socket, .. }
                 | LockJob::Hold { socket, .. }
-                | LockJob::AwaitAll { socket, .. } => Some(socket),
+                | LockJob::AwaitAll { socket, .. }
+                | LockJob::Keep { socket, .. }
+                | LockJob::Await { socket, .. }
+                | LockJob::Probe { socket, .. }
+                | LockJob::Drain { socket, .. }
+                | LockJob::Visit { socket, .. } => Some(socket),
             },
         }
     }
@@ -108,6 +165,13 @@ mod tests {
         let back: Job = serde_json::from_str(&text).unwrap();
         assert_eq!(back.dlm_socket(), Some(&*socket));
         assert!(matches!(back, Job::Lock(LockJob::AwaitAll { locks: 3, .. })));
+    }
+
+    #[test]
+    fn rows_of_names() {
+        let row = Names::below(7, 10);
+        assert_eq!(row.numbers().count(), 10);
+        assert!(row.every(4, 1).numbers().eq([1, 5, 9]));
     }
 
     #[test]

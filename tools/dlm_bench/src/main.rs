@@ -15,12 +15,13 @@ mod daemon;
 mod dlm;
 mod goals;
 mod job;
-mod local;
 mod locker;
 mod measure;
+mod nodes;
 mod peers;
 mod progress;
 mod report;
+mod run;
 mod scratch;
 mod sys;
 mod units;
@@ -36,12 +37,13 @@ use progress::progress;
 
 fn main() -> ExitCode {
     let outcome = match Options::parse().command {
-        Command::Local(options) => local::run(&options),
-        Command::Worker { job } => worker(&job).map(|()| local::Outcome::Met),
+        Command::Local(options) => run::run(&options.run()),
+        Command::Cluster(options) => run::run(&options.run()),
+        Command::Worker { job } => worker(&job).map(|()| run::Outcome::Met),
     };
     match outcome {
-        Ok(local::Outcome::Met) => ExitCode::SUCCESS,
-        Ok(local::Outcome::Missed) => ExitCode::from(1),
+        Ok(run::Outcome::Met) => ExitCode::SUCCESS,
+        Ok(run::Outcome::Missed) => ExitCode::from(1),
         Err(error) => {
             progress(format_args!("{error}"));
             ExitCode::from(3)

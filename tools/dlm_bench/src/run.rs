@@ -1,10 +1,9 @@
-//! `dlm_bench local`: one run, from the first unit to the verdict.
+//! `dlm_bench local` and `dlm_bench cluster`: one run, from the first unit to the verdict.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::cli::Local;
-use crate::goals::{Context, GROUPS, Group};
+use crate::goals::{Context, Group};
 use crate::measure::Plan;
 use crate::progress::progress;
 use crate::report::{Figure, Verdict};
@@ -20,8 +19,28 @@ pub(crate) enum Outcome {
     Missed,
 }
 
+/// What a run is to do.
+pub(crate) struct Run {
+    /// A tenth of everything.
+    pub quick: bool,
+    /// JSON instead of text.
+    pub json: bool,
+    /// Sizes of tables of locks, where a goal has several.
+    pub sizes: Vec<usize>,
+    /// Only these units and goals; empty: all.
+    pub only: Vec<String>,
+    /// The daemon, if it was told.
+    pub dlmd: Option<PathBuf>,
+    /// The C library, if it was told.
+    pub libdlm: Option<PathBuf>,
+    /// All that there is to measure.
+    pub groups: &'static [Group],
+    /// Units that are measured where no goal was asked for that names them.
+    pub units: &'static [Unit],
+}
+
 /// Measures, prints, and says whether every «must» is met.
-pub(crate) fn run(options: &Local) -> io::Result<Outcome> {
+pub(crate) fn run(options: &Run) -> io::Result<Outcome> {
     if cfg!(debug_assertions) {
         progress(format_args!("this is a debug build: its figures say nothing about the product"));
     }
@@ -34,8 +53,8 @@ pub(crate) fn run(options: &Local) -> io::Result<Outcome> {
     }
     let wanted = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
     let groups: Vec<_> =
-        GROUPS.iter().filter(|group| group.ids.iter().any(|id| wanted(id))).collect();
-    let asked: Vec<_> = Unit::ALL.into_iter().filter(|unit| wanted(unit.name())).collect();
+        options.groups.iter().filter(|group| group.ids.iter().any(|id| wanted(id))).collect();
+    let asked: Vec<_> = options.units.iter().copied().filter(|unit| wanted(unit.name())).collect();
     let mut units = Units::new(bench);
     let mut printer = Printer { json: options.json, missed: 0 };
     // Units that no goal names are measured at both ends of the run, as the others around their
@@ -54,7 +73,7 @@ pub(crate) fn run(options: &Local) -> io::Result<Outcome> {
 }
 
 fn run_groups(
-    options: &Local,
+    options: &Run,
     bench: Bench,
     groups: &[&Group],
     units: &mut Units,
@@ -66,7 +85,7 @@ fn run_groups(
     }
     let dlmd = find_daemon(options.dlmd.as_deref())?;
     let library = find_library(options.libdlm.as_deref());
-    let context = Context { bench, dlmd, library };
+    let context = Context { bench, dlmd, library, sizes: options.sizes.clone() };
     for group in groups {
         for figure in group.run(&context, units) {
             let goal = figure.id.split('/').next().unwrap_or_default();

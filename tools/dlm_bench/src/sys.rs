@@ -30,6 +30,16 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// How often the calling thread has gone to sleep so far.
+pub(crate) fn times_slept() -> io::Result<u64> {
+    // SAFETY: an all-zero rusage is a valid value, and the call fills the one it is given.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        checked(libc::getrusage(libc::RUSAGE_THREAD, &mut usage))?;
+        Ok(usage.ru_nvcsw as u64)
+    }
+}
+
 /// Binds the calling process (its one thread) to `core`; `None` gives it all cores back.
 pub(crate) fn bind(core: Option<usize>) -> io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is the empty set, CPU_SET stays within it for any index that

@@ -7,12 +7,13 @@ use std::hint::black_box;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::crew::Board;
+use crate::crew::{Board, SPANS};
 use crate::dlm::Client;
 use crate::goals::HOT_NAME;
-use crate::job::LockJob;
+use crate::job::{LockJob, Names};
 use crate::locker::{self, Locker};
-use crate::measure::repeat;
+use crate::measure::{Latency, repeat};
+use crate::sys;
 
 /// Does a lock job.
 pub(crate) fn work(job: &LockJob, board: &Board) -> io::Result<()> {
@@ -29,6 +30,22 @@ pub(crate) fn work(job: &LockJob, board: &Board) -> io::Result<()> {
             hold(&mut Client::open(socket)?, board, *locks, *singly, *mib)
         }
         LockJob::AwaitAll { socket, locks } => await_all(&mut Client::open(socket)?, board, *locks),
+        LockJob::Keep { socket, names, mode } => {
+            keep(&mut Client::open_for(socket, *mode)?, board, *names)
+        }
+        LockJob::Await { socket, names, mode } => {
+            wait_for(&mut Client::open_for(socket, *mode)?, board, *names)
+        }
+        LockJob::Cycle { backend, names, time_ms, least } => {
+            let time = Duration::from_millis(*time_ms);
+            cycle(&mut *locker::open(backend)?, board, *names, time, *least)
+        }
+        LockJob::Probe { socket, names } => probe(&mut Client::open_for(socket, 0)?, board, *names),
+        LockJob::Drain { id, socket, name: names, locks } => {
+            let name = name(names.owner, names.first);
+            drain(&mut Client::open(socket)?, board, *id, &name, *locks)
+        }
+        LockJob::Visit { socket, names } => visit(Client::open(socket)?, board, *names),
     }
 }
 
@@ -58,11 +75,38 @@ fn latency(locker: &mut dyn Locker, board: &Board, time: Duration, least: u64) -
         locker.lock(&name(0, number))?;
         locker.unlock()
     })?;
+    hand_back(board, &latency);
+    Ok(())
+}
+
+/// p50, p99, how many, p90 and p99.9.
+fn hand_back(board: &Board, latency: &Latency) {
     board.hand_back(0, latency.p50());
     board.hand_back(1, latency.percentile(99.0));
     board.hand_back(2, latency.len() as f64);
     board.hand_back(3, latency.percentile(90.0));
     board.hand_back(4, latency.percentile(99.9));
+}
+
+/// Calls `pair` with one of the names after the other, round and round.
+fn round_and_round(names: Names) -> impl FnMut() -> [u8; 13] {
+    let mut numbers = names.numbers().cycle();
+    move || name(names.owner, numbers.next().unwrap_or(names.first))
+}
+
+fn cycle(
+    locker: &mut dyn Locker,
+    board: &Board,
+    names: Names,
+    time: Duration,
+    least: u64,
+) -> io::Result<()> {
+    let mut next = round_and_round(names);
+    let latency = repeat(time, least, || {
+        locker.lock(&next())?;
+        locker.unlock()
+    })?;
+    hand_back(board, &latency);
     Ok(())
 }
 
@@ -129,6 +173,74 @@ fn await_all(client: &mut Client, board: &Board, locks: usize) -> io::Result<()>
     client.await_all()?;
     board.stamp();
     Ok(())
+}
+
+fn keep(client: &mut Client, board: &Board, names: Names) -> io::Result<()> {
+    client.ask_all(names.numbers().map(|number| name(names.owner, number)))?;
+    client.await_all()?;
+    board.ready();
+    board.wait_for_stop();
+    Ok(())
+}
+
+fn wait_for(client: &mut Client, board: &Board, names: Names) -> io::Result<()> {
+    client.ask_all(names.numbers().map(|number| name(names.owner, number)))?;
+    board.ready();
+    client.await_all()?;
+    board.stamp();
+    Ok(())
+}
+
+/// Pause between two pairs of a probe: it is to see what others do, not to be what others see.
+const PROBE_PAUSE: Duration = Duration::from_micros(200);
+
+fn probe(client: &mut Client, board: &Board, names: Names) -> io::Result<()> {
+    // Names that are held have a master that stays.
+    client.ask_all(names.numbers().map(|number| name(names.owner, number)))?;
+    client.await_all()?;
+    let mut next = round_and_round(names);
+    let mut spans: Vec<Latency> = (0..SPANS).map(|_| Latency::new()).collect();
+    board.ready();
+    while !board.stopped() {
+        let begin = Instant::now();
+        client.pair(&next())?;
+        // A pair that began in an earlier span is of the one in which it was done.
+        spans[board.span()].record(begin.elapsed().as_nanos() as u64);
+        std::thread::sleep(PROBE_PAUSE);
+    }
+    for (span, latency) in spans.iter().enumerate() {
+        let worst = latency.percentile(100.0);
+        let told = [latency.p50(), latency.percentile(99.0), worst, latency.len() as f64];
+        (span * told.len()..).zip(told).for_each(|(at, value)| board.hand_back(at, value));
+    }
+    Ok(())
+}
+
+fn drain(
+    client: &mut Client,
+    board: &Board,
+    id: usize,
+    name: &[u8; 13],
+    locks: usize,
+) -> io::Result<()> {
+    let mut before = Ok(0);
+    client.drain(name, locks, || {
+        board.ready();
+        before = sys::times_slept();
+    })?;
+    board.hand_back(id, (sys::times_slept()? - before?) as f64);
+    board.ready();
+    board.wait_for_stop();
+    Ok(())
+}
+
+fn visit(mut client: Client, board: &Board, names: Names) -> io::Result<()> {
+    client.ask_all(names.numbers().map(|number| name(names.owner, number)))?;
+    client.await_all()?;
+    board.stamp();
+    board.ready();
+    board.wait_for_stop();
+    client.release()
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! The goals: what one dlmd on one machine is to reach, divided by the machine's own limits.
+//! The goals: what dlmd is to reach, alone and as a cluster, divided by the machine's own limits.
 //!
 //! Goals that come out of the same measurement form a group. Around each group its units are
 //! measured, and its peers are started on the same core; the bars are those of performance.md
 //! section 4. Everything is judged with client and daemon on one core; what two cores give is said
 //! beside it.
 
+mod cluster;
 mod death;
 mod growth;
 mod handoff;
@@ -14,6 +15,7 @@ mod pipeline;
 mod rate;
 mod table;
 
+pub(crate) use cluster::{CLUSTER_GROUPS, CLUSTER_UNITS};
 pub(crate) use handoff::HOT_NAME;
 
 use std::io;
@@ -35,6 +37,8 @@ pub(crate) struct Context {
     pub dlmd: PathBuf,
     /// `libdlm_lt.so.3`, if there is one.
     pub library: Option<PathBuf>,
+    /// Sizes of tables of locks, where a goal has several.
+    pub sizes: Vec<usize>,
 }
 
 /// Makes figures once the units have been measured for the second time.
