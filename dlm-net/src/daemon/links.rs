@@ -131,7 +131,8 @@ impl Reactor {
     pub(super) fn send_to_member(&mut self, to: Member, message: &Message) {
         let Some(links) = &mut self.links else { return };
         match links.send(to, message) {
-            Ok(()) | Err(SendError::Over { .. }) => {}
+            Ok(()) => self.counters.sent(&message.body),
+            Err(SendError::Over { .. }) => {}
             Err(error @ SendError::Full { .. }) => {
                 // Told once by `Unreachable`; every message would say it again.
                 tracing::debug!("{error}");
