@@ -1,5 +1,6 @@
 //! Clients' calls: checks in their published order, then the operation (2.3, section 4, 6.2 to 6.5).
 
+use crate::away::Away;
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::seeded::bug;
@@ -105,7 +106,9 @@ impl LockTable {
         if flags.has(LockFlags::VALBLK) {
             take_value(lock, *value);
         }
-        let idle = lock.state == LockState::Granted && !bug("idle-cancel-sticks");
+        // A conversion under way to another node's master is not on its queue yet, nor is it nothing.
+        let under_way = lock.away().is_some_and(Away::is_busy);
+        let idle = lock.state == LockState::Granted && !under_way && !bug("idle-cancel-sticks");
         if flags.has(LockFlags::CANCEL) && idle {
             return Ok((LockId(0), Pending::Nothing)); // nothing to cancel, so no flag stays
         }

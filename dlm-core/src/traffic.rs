@@ -12,6 +12,11 @@ use crate::{
 impl LockTable {
     /// Lock traffic from another member, or from oneself.
     pub(crate) fn on_traffic(&mut self, cx: &mut Context<'_>, from: Member, traffic: Traffic) {
+        if let Some(resource) = self.rebuilt_for(from, &traffic)
+            && let Some(role) = &mut self.resources[resource].role
+        {
+            return role.parked.push((from, traffic));
+        }
         match traffic {
             Traffic::Request { ref name, lock, seq, mode, flags, pid } => {
                 let name = name.clone();
@@ -157,12 +162,30 @@ impl LockTable {
         index
     }
 
-    /// The copy of this member's lock under this id.
+    /// The name of an operation on a lock whose record this node has and does not serve yet: the owner
+    /// heard of the thaw before this node came to the name. The operation waits for that (R15).
+    fn rebuilt_for(&self, from: Member, traffic: &Traffic) -> Option<u32> {
+        let (to, lock) = match traffic {
+            Traffic::Convert { to, lock, .. }
+            | Traffic::Unlock { to, lock, .. }
+            | Traffic::Cancel { to, lock, .. } => (*to, *lock),
+            _ => return None,
+        };
+        let index = self.record_of_peer(from, to, lock).filter(|index| !self.is_served(*index))?;
+        Some(self.locks[index].resource)
+    }
+
+    /// The copy of this member's lock under this id, where the name is served.
     fn copy_of(&self, from: Member, to: LockId, id: LockId) -> Option<u32> {
+        self.record_of_peer(from, to, id).filter(|index| self.is_served(*index))
+    }
+
+    /// What is kept here of this member's lock under this id.
+    fn record_of_peer(&self, from: Member, to: LockId, id: LockId) -> Option<u32> {
         let index = self.find_lock(to)?;
         let Owner::Remote { peer, id: of } = self.locks[index].owner else { return None };
         let owner = self.cluster.peers.get(usize::from(peer))?.member;
-        (owner == from && of == id && self.is_served(index)).then_some(index)
+        (owner == from && of == id).then_some(index)
     }
 
     fn is_served(&self, index: u32) -> bool {

@@ -240,7 +240,7 @@ fn parse_line(number: usize, line: &str) -> Result<Vec<Step>, String> {
     pairs.map(|(text, result)| parse_step(number, text, result)).collect()
 }
 
-fn parse_step(line: usize, text: &str, result: Option<&str>) -> Result<Step, String> {
+pub(crate) fn parse_step(line: usize, text: &str, result: Option<&str>) -> Result<Step, String> {
     let (client, what) = match text.split_once(": ") {
         Some((client, what)) => (Some(client.to_owned()), what),
         None => (None, text),
