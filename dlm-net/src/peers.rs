@@ -50,7 +50,7 @@ use mio::{Interest, Registry, Token};
 use crate::secure::{Crypto, Setup};
 use crate::session::Session;
 use crate::tcp::Connection;
-use crate::wire::body::encode_message;
+use crate::wire::body::append_message;
 use crate::wire::frame::Kind;
 use crate::wire::limits::BODY_BYTES_MAX;
 
@@ -231,8 +231,9 @@ impl Peers {
     /// # Errors
     /// As [`SendError`] says; the message was not taken.
     pub fn send(&mut self, to: Member, message: &Message) -> Result<(), SendError> {
-        let body = encode_message(message).map_err(|_| SendError::TooLarge(BODY_BYTES_MAX))?;
-        self.push(life_of(to), Kind::Message, body)
+        self.push(life_of(to), Kind::Message, |out| {
+            append_message(message, out).map_err(|_| SendError::TooLarge(BODY_BYTES_MAX))
+        })
     }
 
     /// Sends bytes whose meaning the daemons agree on, as [`Peers::send`] sends messages and in one
@@ -244,10 +245,18 @@ impl Peers {
         if note.len() > BODY_BYTES_MAX {
             return Err(SendError::TooLarge(BODY_BYTES_MAX));
         }
-        self.push(life_of(to), Kind::Note, note.to_vec())
+        self.push(life_of(to), Kind::Note, |out| {
+            out.extend_from_slice(note);
+            Ok(())
+        })
     }
 
-    fn push(&mut self, to: Member, kind: Kind, body: Vec<u8>) -> Result<(), SendError> {
+    fn push(
+        &mut self,
+        to: Member,
+        kind: Kind,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
         let over = SendError::Over { node: to.node.0, incarnation: to.incarnation };
         if self.over.get(&to.node).is_some_and(|last| to.incarnation <= *last) {
             return Err(over);
@@ -263,7 +272,7 @@ impl Peers {
         let unknown = SendError::UnknownNode(to.node.0);
         let node = self.nodes.get_mut(&to.node).ok_or(unknown)?;
         let session = node.session.as_mut().ok_or(unknown)?;
-        if !node.full && session.push(kind, body) {
+        if !node.full && session.push_with(kind, write)? {
             return Ok(());
         }
         let bytes = session.waiting_bytes();

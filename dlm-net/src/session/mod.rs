@@ -33,8 +33,9 @@ pub const KEEP_ALIVE: Duration = Duration::from_millis(500);
 pub const SILENCE_MAX: Duration = Duration::from_millis(2_500);
 /// Longest time until an acknowledgement leaves if nothing else does that could carry it.
 pub const ACK_DELAY: Duration = Duration::from_millis(20);
-/// Bytes received after which an acknowledgement leaves at once.
-pub const ACK_BYTES: usize = 256 * 1024;
+/// Bytes received after which an acknowledgement leaves at once: who sends much sends the next part
+/// when the last one was heard.
+pub const ACK_BYTES: usize = 8 * 1024;
 
 const _: () = {
     assert!(SILENCE_MAX.as_millis() >= 4 * KEEP_ALIVE.as_millis());
@@ -159,9 +160,25 @@ impl Session {
     }
 
     /// Takes a frame to be sent in its turn; false if the window has no room for it.
-    pub fn push(&mut self, kind: Kind, body: Vec<u8>) -> bool {
+    pub fn push(&mut self, kind: Kind, body: &[u8]) -> bool {
+        let taken: Result<_, std::convert::Infallible> = self.push_with(kind, |out| {
+            out.extend_from_slice(body);
+            Ok(())
+        });
+        matches!(taken, Ok(true))
+    }
+
+    /// As [`Session::push`], with a body that `write` appends, and nothing else.
+    ///
+    /// # Errors
+    /// That of `write`; then nothing was taken.
+    pub fn push_with<E>(
+        &mut self,
+        kind: Kind,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<bool, E> {
         debug_assert!(kind.is_numbered());
-        self.window.push(kind, body.into_boxed_slice())
+        self.window.push(kind, write)
     }
 
     /// Appends to `out` what the connection has to carry, frame by frame, until `out` has `room` bytes

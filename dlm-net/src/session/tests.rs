@@ -95,8 +95,8 @@ impl World {
             Act::Send(side, count) => {
                 for _ in 0..count {
                     let number = self.sent[usize::from(side)];
-                    let taken = self.sessions[usize::from(side)]
-                        .push(Kind::Note, number.to_le_bytes().into());
+                    let taken =
+                        self.sessions[usize::from(side)].push(Kind::Note, &number.to_le_bytes());
                     assert!(taken, "the window is large");
                     self.sent[usize::from(side)] += 1;
                 }
@@ -199,7 +199,7 @@ fn a_full_window_takes_nothing_more_until_it_is_acknowledged() {
     let mut pair = pair(1_000);
     connect(&mut pair, Instant(0));
     let mut taken = 0;
-    while pair[0].push(Kind::Note, vec![0; 100]) {
+    while pair[0].push(Kind::Note, &[0; 100]) {
         taken += 1;
     }
     assert!((2..10).contains(&taken), "{taken}");
@@ -207,13 +207,13 @@ fn a_full_window_takes_nothing_more_until_it_is_acknowledged() {
     for (header, _) in frames(&mut pair[0], Instant(0)) {
         assert_eq!(pair[1].receive(&header, Instant(0)), Ok(Received::Fresh));
     }
-    assert!(!pair[0].push(Kind::Note, vec![0; 100]), "written is not acknowledged");
+    assert!(!pair[0].push(Kind::Note, &[0; 100]), "written is not acknowledged");
     let later = Instant(0).after(ACK_DELAY);
     let acks = frames(&mut pair[1], later);
     assert_eq!(acks.len(), 1, "one acknowledgement for all");
     assert_eq!(pair[0].receive(&acks[0].0, later), Ok(Received::Plain));
     assert_eq!(pair[0].waiting_bytes(), 0);
-    assert!(pair[0].push(Kind::Note, vec![0; 5_000]), "an empty window takes any frame");
+    assert!(pair[0].push(Kind::Note, &[0; 5_000]), "an empty window takes any frame");
 }
 
 #[test]
@@ -225,11 +225,11 @@ fn acknowledgements_ride_on_messages_and_signs_of_life_on_nothing() {
     assert_eq!(pair[0].deadline(), Some(alive));
     let said = frames(&mut pair[0], alive);
     assert_eq!((said.len(), said[0].0.kind), (1, Kind::Alive));
-    pair[0].push(Kind::Note, vec![1]);
+    pair[0].push(Kind::Note, &[1]);
     let said = frames(&mut pair[0], alive);
     assert_eq!(pair[1].receive(&said[0].0, alive), Ok(Received::Fresh));
     assert_eq!(pair[1].deadline(), Some(alive.after(ACK_DELAY).min(Instant(0).after(KEEP_ALIVE))));
-    pair[1].push(Kind::Note, vec![2]);
+    pair[1].push(Kind::Note, &[2]);
     let said = frames(&mut pair[1], alive);
     assert_eq!((said.len(), said[0].0.kind, said[0].0.ack), (1, Kind::Note, 1));
     assert!(frames(&mut pair[1], alive.after(ACK_DELAY)).is_empty(), "nothing is owed");
@@ -252,7 +252,7 @@ fn halves_that_do_not_fit_are_never_resumed() {
     let now = Instant(0);
     let mut talked = pair(ROOM);
     connect(&mut talked, now);
-    talked[0].push(Kind::Note, vec![1]);
+    talked[0].push(Kind::Note, &[1]);
     let said = frames(&mut talked[0], now);
     talked[1].receive(&said[0].0, now).expect("in order");
     let forgotten = Err(SessionError::Forgotten { node: NodeId(1) });

@@ -81,6 +81,33 @@ pub fn encode_message(message: &Message) -> Result<Vec<u8>, BodyError> {
     if bytes.len() > BODY_BYTES_MAX { Err(BodyError::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 
+/// Appends a message's bytes to `out`.
+///
+/// # Errors
+/// As [`encode_message`]; then `out` is as it was.
+pub fn append_message(message: &Message, out: &mut Vec<u8>) -> Result<(), BodyError> {
+    let before = out.len();
+    // As in `encode`: memory takes every value.
+    bincode::encode_into_writer(Put(message), Appended(out), LAYOUT)
+        .expect("memory takes every value");
+    let length = out.len() - before;
+    if length > BODY_BYTES_MAX {
+        out.truncate(before);
+        return Err(BodyError::TooLarge(length));
+    }
+    Ok(())
+}
+
+/// Memory that grows at its end.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl Writer for Appended<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
 /// Reads a message, which must be all of `bytes`.
 ///
 /// # Errors
