@@ -36,6 +36,9 @@ impl Reactor {
     /// Serves one request of one conversation.
     pub(super) fn serve_controls(&mut self) {
         let Some(id) = self.queues.controls.pop_front() else { return };
+        if self.control_mut(id).is_some_and(|control| control.waits) {
+            return; // it is taken up again with its answer
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         let received = match self.peers.get(id) {
             Some(peer) => peer.connection.recv(&mut buffer).map(|message| message.map(<[u8]>::len)),
@@ -62,7 +65,17 @@ impl Reactor {
                 return self.doom(id, End::Fault);
             }
         };
-        let answer = self.answer(id, &request).unwrap_or_else(|(errno, message)| {
+        let answer = match &request {
+            ControlRequest::Locate { lockspace, name } => self.locate(id, lockspace, name),
+            request => Some(self.answer(id, request)),
+        };
+        if let Some(answer) = answer {
+            self.send_answer(id, answer);
+        }
+    }
+
+    pub(super) fn send_answer(&mut self, id: ClientId, answer: Answer) {
+        let answer = answer.unwrap_or_else(|(errno, message)| {
             self.counters.refused(errno.0);
             tracing::debug!(pid = self.pid(id), "control request refused: {message}");
             ControlReply::Refused { errno: errno.0, message }
@@ -120,13 +133,8 @@ impl Reactor {
             ControlRequest::Safe { member } => self.feed_safe(id, *member),
             ControlRequest::Exclude { life } => self.feed_exclude(id, *life),
             ControlRequest::Recovery { lockspace, from } => self.recovery(lockspace, *from),
-            ControlRequest::Locate { lockspace, name } => {
-                let ControlReply::Resource(resource) = self.resource(id, lockspace, name)? else {
-                    return Err(refusal(Errno::EINVAL, "no such answer"));
-                };
-                let (whole, omitted, trouble) = (true, 0, String::new());
-                let found = dlm_ipc::control::LocatedRecord { resource, whole, omitted, trouble };
-                Ok(ControlReply::Located(found))
+            ControlRequest::Locate { .. } => {
+                Err(refusal(Errno::EINVAL, "this request has its answer later"))
             }
         }
     }
@@ -157,7 +165,11 @@ impl Reactor {
     }
 
     /// A lockspace whose locks the caller may see: who may open it may.
-    fn readable(&self, id: ClientId, name: &[u8]) -> Result<LockspaceInfo, (Errno, String)> {
+    pub(super) fn readable(
+        &self,
+        id: ClientId,
+        name: &[u8],
+    ) -> Result<LockspaceInfo, (Errno, String)> {
         let info = self.existing(name)?;
         let peer = self.peers.get(id).ok_or_else(|| refusal(Errno::EBADF, "the caller is gone"))?;
         let rights = &self.policy.rights;
@@ -321,6 +333,27 @@ impl Reactor {
     }
 }
 
+/// A record of which as many locks are left as an answer holds, and how many that leaves out.
+pub(super) fn cut(mut record: ResourceRecord) -> (ResourceRecord, u64) {
+    let fitting = fitting_locks(&record.locks);
+    let omitted = record.locks.len() - fitting;
+    record.locks.truncate(fitting);
+    (record, omitted as u64)
+}
+
+/// How many locks of one record fit an answer that has nothing else.
+fn fitting_locks(locks: &[LockRecord]) -> usize {
+    let mut left = PAGE_WEIGHT_MAX - RECORD_WEIGHT;
+    let fits = |lock: &&LockRecord| match left.checked_sub(lock_weight(lock)) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    locks.iter().take_while(fits).count()
+}
+
 /// As many records as an answer holds, at least a part of the first, and the rest. A record that is
 /// too long by itself is cut between locks: both parts bear its name, so that no lock is lost or
 /// listed twice.
@@ -334,16 +367,7 @@ fn fit(mut records: VecDeque<ResourceRecord>) -> (Vec<ResourceRecord>, VecDeque<
             continue;
         }
         if fitting.is_empty() {
-            let mut left = PAGE_WEIGHT_MAX - RECORD_WEIGHT;
-            let fits = |lock: &&LockRecord| match left.checked_sub(lock_weight(lock)) {
-                Some(rest) => {
-                    left = rest;
-                    true
-                }
-                None => false,
-            };
-            let count = record.locks.iter().take_while(fits).count();
-            let rest = record.locks.split_off(count);
+            let rest = record.locks.split_off(fitting_locks(&record.locks));
             records.push_front(ResourceRecord { locks: rest, ..record.clone() });
             fitting.push(record);
         } else {

@@ -123,7 +123,8 @@ impl Reactor {
                 self.unreachable.insert(node);
             }
             // The transport logs these itself, and refusals in part: strangers must not fill the log.
-            Event::Down { .. } | Event::Refused { .. } | Event::Note { .. } => {}
+            Event::Down { .. } | Event::Refused { .. } => {}
+            Event::Note { from, note } => self.on_note(from, &note),
         }
     }
 

@@ -13,6 +13,7 @@ mod leftover;
 mod links;
 mod listing;
 pub mod log;
+mod locate;
 pub mod lookalike;
 mod news;
 mod notify;

@@ -25,6 +25,7 @@ use super::counters::Counters;
 use super::leftover::Leftovers;
 use super::links;
 use super::news;
+use super::locate::Searches;
 use super::log::Log;
 use super::lookalike::Lookalike;
 use super::signal::Signals;
@@ -109,6 +110,8 @@ pub(crate) struct Reactor {
     pub(super) stop: Stop,
     /// Other daemons, where there are any.
     pub(super) links: Option<Peers>,
+    /// Names that other daemons were asked about.
+    pub(super) searches: Searches,
     /// What views changed.
     pub(super) changes: Changes,
     /// Nodes that cannot be talked to for too long.
@@ -174,6 +177,7 @@ impl Reactor {
             leftovers: parts.leftovers,
             stop: Stop::default(),
             links: None,
+            searches: Searches::default(),
             changes: Changes::default(),
             unreachable: BTreeSet::new(),
             standing: true,
@@ -225,6 +229,7 @@ impl Reactor {
         self.serve_rings();
         self.follow_changes();
         self.serve_controls();
+        self.expire_searches();
         self.expire_greetings();
         self.end_doomed();
         self.report();
@@ -248,7 +253,9 @@ impl Reactor {
         let greeting = q.greetings.front().map(|(at, _)| *at);
         let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
         let membership = self.membership.deadline().map(|at| at.0);
-        if let Some(next) = [core, greeting, links, membership].into_iter().flatten().min() {
+        let searches = self.searches.deadline();
+        let all = [core, greeting, links, membership, searches];
+        if let Some(next) = all.into_iter().flatten().min() {
             self.alarm.ring_by(next)?;
         }
         Ok(None)

@@ -66,6 +66,8 @@ pub struct Control {
     pub rest_next: Option<u64>,
     /// Name of the present `rest`, so that an old one cannot be asked for.
     pub rest_number: u64,
+    /// Its request waits for other daemons; the next one is not taken before the answer.
+    pub waits: bool,
 }
 
 /// An open lockspace of a client.

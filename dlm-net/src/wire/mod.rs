@@ -3,5 +3,6 @@
 pub mod body;
 pub mod frame;
 pub mod limits;
+pub mod note;
 #[cfg(test)]
 mod vectors;

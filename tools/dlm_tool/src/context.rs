@@ -32,6 +32,8 @@ pub(crate) enum Trouble {
     Absent(String),
     /// Something listens and does not answer in time, or broke off.
     Silent(String),
+    /// It answered, but does not know: another node would.
+    Unknown(String),
     /// It answered no.
     Refused {
         /// Errno.
@@ -45,7 +47,7 @@ impl Trouble {
     /// The code that own commands and `--json` end with.
     pub(crate) fn code(&self) -> Code {
         match self {
-            Self::Absent(_) | Self::Silent(_) => SILENT,
+            Self::Absent(_) | Self::Silent(_) | Self::Unknown(_) => SILENT,
             Self::Refused { .. } => NO,
         }
     }
@@ -55,6 +57,7 @@ impl Trouble {
         match self {
             Self::Absent(_) => "daemon-absent",
             Self::Silent(_) => "daemon-silent",
+            Self::Unknown(_) => "unknown",
             Self::Refused { errno: libc::ENOENT, .. } => "not-found",
             Self::Refused { .. } => "refused",
         }
@@ -64,7 +67,7 @@ impl Trouble {
     pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
-            Self::Absent(_) | Self::Silent(_) => None,
+            Self::Absent(_) | Self::Silent(_) | Self::Unknown(_) => None,
         }
     }
 }
@@ -72,9 +75,10 @@ impl Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Absent(message) | Self::Silent(message) | Self::Refused { message, .. } => {
-                f.write_str(message)
-            }
+            Self::Absent(message)
+            | Self::Silent(message)
+            | Self::Unknown(message)
+            | Self::Refused { message, .. } => f.write_str(message),
         }
     }
 }
@@ -210,6 +214,7 @@ mod tests {
         let table = [
             (Trouble::Absent(String::new()), SILENT, "daemon-absent"),
             (Trouble::Silent(String::new()), SILENT, "daemon-silent"),
+            (Trouble::Unknown(String::new()), SILENT, "unknown"),
             (refused(libc::ENOENT), NO, "not-found"),
             (refused(libc::EPERM), NO, "refused"),
         ];

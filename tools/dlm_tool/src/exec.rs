@@ -21,7 +21,8 @@ use dlm_ipc::control::ResourceRecord;
 
 use crate::context::{Code, Context, NO, Outcome, SILENT, Trouble};
 use crate::daemon::PATIENCE;
-use crate::lock::{describe, resource};
+use crate::locate::locate;
+use crate::lock::describe;
 use crate::lockdebug::GRANTED;
 use crate::name::escape;
 use crate::own::{ExecArgs, bytes};
@@ -178,7 +179,8 @@ fn say_held(cx: &mut Context<'_>, request: &Request, why: &str) -> io::Result<()
     let name = escape(&request.name);
     cx.say(format_args!("lock \"{name}\" {why}"))?;
     let Ok(own) = daemon_status(cx).map(|status| status.node) else { return Ok(()) };
-    if let Ok(Some(resource)) = resource(cx, &request.lockspace, &request.name) {
+    let found = locate(cx, &request.lockspace, &request.name);
+    if let Some(resource) = found.ok().and_then(|found| found.resource) {
         for holder in holders(&resource, request.mode, own) {
             cx.say(holder)?;
         }

@@ -118,7 +118,7 @@ fn fail_join(cx: &mut Context<'_>, join: &Join, trouble: &Trouble) -> Outcome {
 fn errno(trouble: &Trouble) -> i32 {
     match trouble {
         Trouble::Absent(_) => libc::ENOTCONN,
-        Trouble::Silent(_) => libc::ENOTRECOVERABLE,
+        Trouble::Silent(_) | Trouble::Unknown(_) => libc::ENOTRECOVERABLE,
         Trouble::Refused { errno, .. } => *errno,
     }
 }

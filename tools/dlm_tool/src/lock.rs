@@ -3,16 +3,16 @@
 use std::io::{self, Write};
 
 use dlm_core::Mode;
-use dlm_ipc::control::{ControlReply, ControlRequest, LockRecord, ResourceRecord};
+use dlm_ipc::control::{LocatedRecord, LockRecord, ResourceRecord};
 use serde::Serialize;
 
 use crate::context::{Context, GOOD, Outcome, Trouble};
+use crate::locate::locate;
 use crate::lock_json::{JsonLock, JsonValue, node_id};
 use crate::lockdebug::{CONVERTING, GRANTED, WAITING};
 use crate::lockdump::mode_word;
 use crate::name::{JsonName, escape, hex, printable};
 use crate::status::daemon_status;
-use crate::table::Table;
 
 /// Which lock.
 pub(crate) struct Lock {
@@ -26,65 +26,50 @@ pub(crate) struct Lock {
 
 /// Shows one lock name.
 pub(crate) fn run(cx: &mut Context<'_>, lock: &Lock) -> Outcome {
-    let found = find(cx, &lock.lockspace, &lock.name);
-    let (own, resource) = match found {
+    let found = daemon_status(cx)
+        .and_then(|status| Ok((status.node, locate(cx, &lock.lockspace, &lock.name)?)));
+    let (own, found) = match found {
         Ok(found) => found,
         Err(trouble) => return cx.fail_truly(&trouble, lock.json),
     };
-    let warnings = self_blocking(&resource, own);
+    let Some(resource) = &found.resource else {
+        return cx.fail_truly(&nothing(lock, &found), lock.json);
+    };
+    let warnings = self_blocking(resource, own);
     if lock.json {
-        cx.json(&Shown::new(&lock.lockspace, &resource, own, &warnings))?;
+        cx.json(&Shown::new(&lock.lockspace, resource, &found, own, &warnings))?;
     } else {
-        print(cx.out, &lock.lockspace, &resource, own)?;
+        print(cx.out, &lock.lockspace, resource, own)?;
+        if found.omitted > 0 {
+            writeln!(cx.out, "{} more locks, which do not fit an answer", found.omitted)?;
+        }
         for warning in &warnings {
             writeln!(cx.out, "warning: {}", warning.sentence)?;
         }
     }
+    if !found.whole {
+        cx.say(format_args!("only what this node has itself is shown: {}", found.trouble))?;
+    }
     Ok(GOOD)
 }
 
-/// This node's id, and the resource of a name that somebody uses.
-fn find(
-    cx: &mut Context<'_>,
-    lockspace: &[u8],
-    name: &[u8],
-) -> Result<(u32, ResourceRecord), Trouble> {
-    let own = daemon_status(cx)?.node;
-    match resource(cx, lockspace, name)? {
-        Some(resource) => Ok((own, resource)),
-        None => Err(Trouble::Refused {
-            errno: libc::ENOENT,
-            message: format!(
-                "nobody holds or waits for \"{}\" in lockspace {}",
-                escape(name),
-                escape(lockspace)
-            ),
-        }),
+/// Why there is nothing to show: nobody uses the name, or it cannot be told who does.
+fn nothing(lock: &Lock, found: &LocatedRecord) -> Trouble {
+    if !found.whole {
+        return Trouble::Unknown(format!(
+            "it cannot be told who uses \"{}\": {}",
+            escape(&lock.name),
+            found.trouble
+        ));
     }
-}
-
-/// One resource, also one whose queues are too long for one answer.
-pub(crate) fn resource(
-    cx: &mut Context<'_>,
-    lockspace: &[u8],
-    name: &[u8],
-) -> Result<Option<ResourceRecord>, Trouble> {
-    let request = ControlRequest::Resource { lockspace: lockspace.into(), name: name.into() };
-    let answer = cx.ask(&request, |reply| match reply {
-        ControlReply::Resource(resource) => Some(resource),
-        _ => None,
-    });
-    match answer {
-        Err(Trouble::Refused { errno: libc::E2BIG | libc::EMSGSIZE, .. }) => {}
-        answer => return answer,
+    Trouble::Refused {
+        errno: libc::ENOENT,
+        message: format!(
+            "nobody holds or waits for \"{}\" in lockspace {}",
+            escape(&lock.name),
+            escape(&lock.lockspace)
+        ),
     }
-    let mut table = Table::new(&mut *cx.daemon, lockspace);
-    while let Some(resource) = table.next()? {
-        if resource.name == name {
-            return Ok(Some(resource));
-        }
-    }
-    Ok(None)
 }
 
 fn print(
@@ -96,10 +81,12 @@ fn print(
     let (name, len) = (escape(&resource.name), resource.name.len());
     let master = node_id(resource.master, own);
     let lockspace = escape(lockspace);
-    writeln!(
-        out,
-        "lockspace {lockspace}, name \"{name}\" ({len} bytes), mastered by node {master}"
-    )?;
+    let by = match (resource.unsettled, resource.master) {
+        (true, 0) => "without a master at the moment".to_owned(),
+        (true, _) => format!("its master, node {master}, is lost"),
+        _ => format!("mastered by node {master}"),
+    };
+    writeln!(out, "lockspace {lockspace}, name \"{name}\" ({len} bytes), {by}")?;
     if let Some(value) = &resource.value {
         let validity = if value.valid { "valid" } else { "not valid" };
         writeln!(out, "value block {} sequence {} {validity}", hex(&value.bytes, ""), value.seq)?;
@@ -246,6 +233,10 @@ struct Shown<'a> {
     #[serde(flatten)]
     name: JsonName,
     master: u32,
+    unsettled: bool,
+    whole: bool,
+    omitted: u64,
+    trouble: &'a str,
     value: Option<JsonValue>,
     granted: Vec<ShownLock<'a>>,
     converting: Vec<ShownLock<'a>>,
@@ -265,6 +256,7 @@ impl<'a> Shown<'a> {
     fn new(
         lockspace: &[u8],
         resource: &'a ResourceRecord,
+        found: &'a LocatedRecord,
         own: u32,
         warnings: &'a [SelfBlocking],
     ) -> Self {
@@ -284,6 +276,10 @@ impl<'a> Shown<'a> {
             lockspace_hex: space.name_hex,
             name: JsonName::new(&resource.name),
             master: node_id(resource.master, own),
+            unsettled: resource.unsettled,
+            whole: found.whole,
+            omitted: found.omitted,
+            trouble: &found.trouble,
             value: resource.value.as_ref().map(JsonValue::new),
             granted: locks(GRANTED),
             converting: locks(CONVERTING),
@@ -300,7 +296,7 @@ mod tests {
     use crate::fixture::{
         self, Ran, Script, converting, demo, granted, refused, resource as make, status, waiting,
     };
-    use dlm_ipc::control::TablePage;
+    use dlm_ipc::control::{ControlReply, TablePage};
 
     fn show(answers: Vec<Result<ControlReply, Trouble>>, json: bool) -> Ran {
         let answers = std::iter::once(Ok(ControlReply::Status(status(&[1])))).chain(answers);
@@ -327,8 +323,33 @@ mod tests {
         }
     }
 
+    fn located(resource: Option<ResourceRecord>, omitted: u64) -> Result<ControlReply, Trouble> {
+        let (whole, trouble) = (true, String::new());
+        Ok(ControlReply::Located(LocatedRecord { resource, whole, omitted, trouble }))
+    }
+
     fn found(resource: ResourceRecord) -> Vec<Result<ControlReply, Trouble>> {
-        vec![Ok(ControlReply::Resource(Some(resource)))]
+        vec![located(Some(resource), 0)]
+    }
+
+    #[test]
+    fn what_the_master_did_not_say_is_not_claimed() {
+        let partly = |resource| {
+            let (whole, omitted, trouble) = (false, 0, "node 3 is gone".to_owned());
+            let part = LocatedRecord { resource, whole, omitted, trouble };
+            vec![Ok(ControlReply::Located(part))]
+        };
+        let own = ResourceRecord { master: 3, unsettled: true, ..make(b"excl", &[granted(1, 5)]) };
+        let ran = show(partly(Some(own.clone())), false);
+        assert!(ran.out.contains("its master, node 3, is lost\n") && ran.code == GOOD, "{ran:?}");
+        let only = "dlm_tool: only what this node has itself is shown: node 3 is gone\n";
+        assert_eq!(ran.err, only);
+        assert_eq!(show(partly(Some(own)), true).json()["whole"], false);
+        let ran = show(partly(None), true);
+        assert_eq!((ran.json()["state"].as_str(), ran.code), (Some("unknown"), SILENT));
+        assert!(ran.err.contains("cannot be told who uses \"excl\": node 3 is gone"), "{ran:?}");
+        let ran = show(vec![located(Some(ResourceRecord { master: 2, ..busy() }), 7)], false);
+        assert!(ran.out.contains("7 more locks"), "{ran:?}");
     }
 
     #[test]
@@ -361,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_free_name_and_an_unknown_lockspace_are_no() {
-        let ran = show(vec![Ok(ControlReply::Resource(None))], false);
+        let ran = show(vec![located(None, 0)], false);
         assert_eq!((ran.out.as_str(), ran.code), ("", NO));
         assert_eq!(ran.err, "dlm_tool: nobody holds or waits for \"excl\" in lockspace demo\n");
         let ran = show(vec![refused(libc::ENOENT)], true);
@@ -375,7 +396,7 @@ mod tests {
     fn queues_too_long_for_one_answer_are_found_in_the_table() {
         let page = |resources, next| Ok(ControlReply::Table(TablePage { resources, next }));
         let answers = vec![
-            refused(libc::E2BIG),
+            located(Some(make(b"excl", &[granted(1, 5)])), 1),
             page(vec![make(b"a", &[]), make(b"excl", &[granted(1, 5)])], Some(2)),
             page(vec![make(b"excl", &[waiting(2, 5)])], None),
         ];

@@ -63,8 +63,11 @@ fn print(
     } else {
         writeln!(out, "\nResource len {:2} hex {}", name.len(), hex(name, " "))?;
     }
-    let master =
-        if resource.master == 0 { "Master".into() } else { format!("Master:{}", resource.master) };
+    let master = match resource.master {
+        0 if resource.unsettled => "Lookup".into(),
+        0 => "Master".into(),
+        node => format!("Master:{node}"),
+    };
     writeln!(out, "{master:<16} ")?;
     if let Some(value) = &resource.value {
         print_value(out, value, dump.wide)?;
@@ -307,6 +310,9 @@ mod tests {
     #[test]
     fn an_empty_lockspace_is_one_empty_line() {
         assert_eq!(dump(&mut page(vec![]), "vw").out, "\n");
+        let between = ResourceRecord { unsettled: true, ..resource(b"x", &[waiting(1, 5)]) };
+        let out = dump(&mut page(vec![between]), "").out;
+        assert!(out.contains("\nLookup           \nWaiting\n"), "{out}");
     }
 
     #[test]

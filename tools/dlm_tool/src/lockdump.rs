@@ -48,7 +48,7 @@ pub(crate) fn fail_as_file(
     trouble: &Trouble,
 ) -> Outcome {
     let errno = match trouble {
-        Trouble::Silent(_) => return cx.fail_silent(trouble),
+        Trouble::Silent(_) | Trouble::Unknown(_) => return cx.fail_silent(trouble),
         Trouble::Absent(_) => libc::ENOENT,
         Trouble::Refused { errno, .. } => *errno,
     };

@@ -19,6 +19,7 @@ mod feed;
 mod fixture;
 mod getopt;
 mod join;
+mod locate;
 mod lock;
 mod lock_json;
 mod lockdebug;

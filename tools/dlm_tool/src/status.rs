@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dlm_ipc::control::{ControlReply, ControlRequest, NodeRecord, StatusRecord};
+use dlm_ipc::control::{ControlReply, ControlRequest, NodeRecord, StatusRecord, left};
 use serde::Serialize;
 
 use crate::context::{Context, GOOD, NO, Outcome, Trouble};
@@ -74,7 +74,21 @@ fn sorted(status: &StatusRecord) -> Vec<&NodeRecord> {
 
 /// Whether a node failed and nobody said yet that it is safe.
 fn needs_fencing(node: &NodeRecord) -> bool {
-    !node.member && node.failed > node.fenced
+    node.fencing.needed || (!node.member && node.failed > node.fenced)
+}
+
+/// Why a node left, in the original's words.
+fn reason_word(node: &NodeRecord) -> &'static str {
+    match (node.left, node.member, node.failed, node.removed) {
+        (1, ..) => "join",
+        (left::LEAVE, ..) => "leave",
+        (left::NODE_DOWN, ..) => "nodedown",
+        (4, ..) => "nodeup",
+        (left::PROCESS_DOWN, ..) => "procdown",
+        (_, true, ..) | (_, _, 0, 0) => "unknown",
+        (_, _, 0, _) => "leave",
+        _ => "nodedown",
+    }
 }
 
 /// Wall-clock seconds of a reading of the daemon's monotonic clock; 0 stays "never".
@@ -86,25 +100,71 @@ fn print(out: &mut dyn Write, status: &StatusRecord, wall_now: u64) -> io::Resul
     let (cluster, daemon) = status.ring;
     let quorate = u32::from(status.quorate);
     writeln!(out, "cluster nodeid {} quorate {quorate} ring seq {cluster} {daemon}", status.node)?;
-    writeln!(out, "daemon now {} fence_pid 0 ", status.now)?;
+    let unknown = if status.fencing.in_progress_unknown { "fence_init" } else { "" };
+    writeln!(out, "daemon now {} fence_pid {} {unknown}", status.now, status.fencing.pid)?;
     let nodes = sorted(status);
-    for node in nodes.iter().filter(|node| needs_fencing(node)) {
-        let fail = wall_time(status, node.failed, wall_now);
-        let id = node.node;
-        writeln!(out, "fence {id} nodedown delay actor 0 fail {fail} fence 0 now {wall_now}")?;
+    for id in &status.fencing.startup {
+        match nodes.iter().find(|node| node.node == *id) {
+            Some(node) => writeln!(out, "startup {}", node_line(status, node, wall_now))?,
+            None => writeln!(out, "startup node {id}")?,
+        }
     }
-    for node in nodes {
-        writeln!(
-            out,
-            "node {} {} add {} rem {} fail {} fence {} at 0 {}",
-            node.node,
-            if node.member { 'M' } else { 'X' },
-            node.added,
-            node.removed,
-            node.failed,
-            node.fenced,
-            wall_time(status, node.fenced, wall_now)
-        )?;
+    for node in nodes.iter().filter(|node| needs_fencing(node)) {
+        writeln!(out, "{}", fence_line(status, node, wall_now))?;
+    }
+    for node in &nodes {
+        writeln!(out, "{}", node_line(status, node, wall_now))?;
+    }
+    print_words(out, status, &nodes)
+}
+
+fn fence_line(status: &StatusRecord, node: &NodeRecord, wall_now: u64) -> String {
+    let fencing = &node.fencing;
+    let at_work = match fencing.pid {
+        0 => "delay".to_owned(),
+        pid => format!("pid {pid}"),
+    };
+    let waits = if fencing.result_wait { " result_wait" } else { "" };
+    let killed = if fencing.killed { " killed" } else { "" };
+    format!(
+        "fence {} {} {at_work} actor {} fail {} fence {} now {wall_now}{waits}{killed}",
+        node.node,
+        reason_word(node),
+        fencing.actor_last,
+        wall_time(status, node.failed, wall_now),
+        // Only a fencing of this failure counts.
+        wall_time(status, if node.fenced >= node.failed { node.fenced } else { 0 }, wall_now),
+    )
+}
+
+fn node_line(status: &StatusRecord, node: &NodeRecord, wall_now: u64) -> String {
+    format!(
+        "node {} {} add {} rem {} fail {} fence {} at {} {}",
+        node.node,
+        if node.member { 'M' } else { 'X' },
+        node.added,
+        node.removed,
+        node.failed,
+        node.fenced,
+        node.fencing.actor_done,
+        wall_time(status, node.fenced, wall_now)
+    )
+}
+
+/// What the original does not say: behind its lines, so that who reads those is not disturbed, and not
+/// at all where there is nothing to say.
+fn print_words(
+    out: &mut dyn Write,
+    status: &StatusRecord,
+    nodes: &[&NodeRecord],
+) -> io::Result<()> {
+    if status.membership != "single" {
+        for node in nodes {
+            writeln!(out, "state {} {}, {}", node.node, node.state, node.address)?;
+        }
+    }
+    for text in &status.waits_for {
+        writeln!(out, "waits {text}")?;
     }
     Ok(())
 }
@@ -114,6 +174,7 @@ fn print_keys(out: &mut dyn Write, status: &StatusRecord) -> io::Result<()> {
     let members = status.nodes.iter().filter(|node| node.member).count() as u64;
     let (cluster, daemon) = status.ring;
     writeln!(out, "our_nodeid {}", status.node)?;
+    let fencing = &status.fencing;
     let keys = [
         ("member_count", members),
         ("joined_count", members.min(1)),
@@ -121,11 +182,11 @@ fn print_keys(out: &mut dyn Write, status: &StatusRecord) -> io::Result<()> {
         ("daemon_ringid", daemon),
         ("cluster_ringid", cluster),
         ("quorate", u64::from(status.quorate)),
-        ("fence_pid", 0),
-        ("fence_in_progress_unknown", 0),
-        ("zombie_count", 0),
+        ("fence_pid", fencing.pid.into()),
+        ("fence_in_progress_unknown", fencing.in_progress_unknown.into()),
+        ("zombie_count", fencing.zombies.into()),
         ("monotime", status.now),
-        ("stateful_merge_wait", 0),
+        ("stateful_merge_wait", fencing.merge_wait.into()),
     ];
     for (key, value) in keys {
         writeln!(out, "    {key}={value}")?;
@@ -146,24 +207,20 @@ fn node_keys(
     node: &NodeRecord,
     wall_now: u64,
 ) -> [(&'static str, String); 16] {
-    let reason = match (node.member, node.failed, node.removed) {
-        (true, ..) | (_, 0, 0) => "unknown",
-        (_, 0, _) => "leave",
-        _ => "nodedown",
-    };
     let wall = |monotonic| wall_time(status, monotonic, wall_now).to_string();
-    let zero = || "0".to_owned();
+    let fencing = &node.fencing;
+    let flag = |flag: bool| u32::from(flag).to_string();
     [
-        ("member", u32::from(node.member).to_string()),
-        ("killed", zero()),
-        ("left_reason", reason.to_owned()),
-        ("need_fencing", u32::from(needs_fencing(node)).to_string()),
-        ("delay_fencing", zero()),
-        ("fence_pid", zero()),
-        ("fence_pid_wait", zero()),
-        ("fence_result_wait", zero()),
-        ("fence_actor_last", zero()),
-        ("fence_actor_done", zero()),
+        ("member", flag(node.member)),
+        ("killed", flag(fencing.killed)),
+        ("left_reason", reason_word(node).to_owned()),
+        ("need_fencing", flag(needs_fencing(node))),
+        ("delay_fencing", flag(fencing.delayed)),
+        ("fence_pid", fencing.pid.to_string()),
+        ("fence_pid_wait", flag(fencing.pid_wait)),
+        ("fence_result_wait", flag(fencing.result_wait)),
+        ("fence_actor_last", fencing.actor_last.to_string()),
+        ("fence_actor_done", fencing.actor_done.to_string()),
         ("add_time", node.added.to_string()),
         ("rem_time", node.removed.to_string()),
         ("fail_walltime", wall(node.failed)),
@@ -189,7 +246,17 @@ struct JsonStatus<'a> {
     uptime_s: u64,
     pid: u32,
     clients: u32,
+    fencing: JsonFencing<'a>,
     nodes: Vec<JsonNode<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonFencing<'a> {
+    pid: u32,
+    in_progress_unknown: bool,
+    startup: &'a [u32],
+    zombies: u32,
+    merge_wait: bool,
 }
 
 impl<'a> JsonStatus<'a> {
@@ -209,6 +276,13 @@ impl<'a> JsonStatus<'a> {
             uptime_s: status.uptime,
             pid: status.pid,
             clients: status.clients,
+            fencing: JsonFencing {
+                pid: status.fencing.pid,
+                in_progress_unknown: status.fencing.in_progress_unknown,
+                startup: &status.fencing.startup,
+                zombies: status.fencing.zombies,
+                merge_wait: status.fencing.merge_wait,
+            },
             nodes: sorted(status).into_iter().map(JsonNode::new).collect(),
         }
     }
@@ -221,6 +295,13 @@ struct JsonNode<'a> {
     member: bool,
     address: &'a str,
     needs_fencing: bool,
+    left_reason: &'static str,
+    killed: bool,
+    fence_delayed: bool,
+    fence_pid: u32,
+    fence_result_wait: bool,
+    fence_actor_last: u32,
+    fence_actor_done: u32,
     added_s: u64,
     removed_s: u64,
     failed_s: u64,
@@ -235,6 +316,13 @@ impl<'a> JsonNode<'a> {
             member: node.member,
             address: &node.address,
             needs_fencing: needs_fencing(node),
+            left_reason: reason_word(node),
+            killed: node.fencing.killed,
+            fence_delayed: node.fencing.delayed,
+            fence_pid: node.fencing.pid,
+            fence_result_wait: node.fencing.result_wait,
+            fence_actor_last: node.fencing.actor_last,
+            fence_actor_done: node.fencing.actor_done,
             added_s: node.added,
             removed_s: node.removed,
             failed_s: node.failed,
@@ -248,6 +336,7 @@ mod tests {
     use super::*;
     use crate::context::SILENT;
     use crate::fixture::{self, Ran, Script, status};
+    use dlm_ipc::control::{DaemonFencing, NodeFencing};
 
     fn show(record: StatusRecord, verbose: bool, json: bool) -> Ran {
         let mut script = Script::new([Ok(ControlReply::Status(record))]);
@@ -281,6 +370,60 @@ mod tests {
         );
         let keys = show(record, true, false).out;
         assert!(keys.contains("    left_reason=nodedown\n    need_fencing=1\n"), "{keys}");
+    }
+
+    /// The invented sample of libdlm-abi.md 4.4.
+    #[test]
+    fn fencing_has_the_originals_lines_and_waits_stand_behind_them() {
+        let mut record = status(&[1, 3, 4]);
+        record.now = 5120;
+        record.ring = (44, 44);
+        record.membership = "corosync".to_owned();
+        record.fencing = DaemonFencing { pid: 812, startup: vec![9], ..DaemonFencing::default() };
+        record.nodes[0].added = 40;
+        let lost = |node, left, fencing| NodeRecord {
+            node,
+            left,
+            fencing,
+            added: 60,
+            removed: 900,
+            failed: 900,
+            address: "10.0.0.3".to_owned(),
+            state: "lost".to_owned(),
+            ..NodeRecord::default()
+        };
+        let agent = NodeFencing {
+            needed: true,
+            killed: true,
+            pid: 812,
+            result_wait: true,
+            actor_last: 1,
+            ..NodeFencing::default()
+        };
+        let delayed = NodeFencing { needed: true, actor_last: 1, ..NodeFencing::default() };
+        record.nodes[1] = lost(3, left::NODE_DOWN, agent);
+        record.nodes[2] = lost(4, left::PROCESS_DOWN, delayed);
+        record.waits_for = vec!["web: node 3 to be known as safe".to_owned()];
+        let mut out = Vec::new();
+        print(&mut out, &record, 1_700_004_220).expect("written");
+        let text = String::from_utf8(out).expect("text");
+        let want = "cluster nodeid 1 quorate 1 ring seq 44 44\n\
+             daemon now 5120 fence_pid 812 \n\
+             startup node 9\n\
+             fence 3 nodedown pid 812 actor 1 fail 1700000000 fence 0 now 1700004220 result_wait killed\n\
+             fence 4 procdown delay actor 1 fail 1700000000 fence 0 now 1700004220\n\
+             node 1 M add 40 rem 0 fail 0 fence 0 at 0 0\n\
+             node 3 X add 60 rem 900 fail 900 fence 0 at 0 0\n\
+             node 4 X add 60 rem 900 fail 900 fence 0 at 0 0\n";
+        assert!(text.starts_with(want), "{text}");
+        let words = "state 3 lost, 10.0.0.3\nstate 4 lost, 10.0.0.3\n\
+                     waits web: node 3 to be known as safe\n";
+        assert!(text.ends_with(words), "{text}");
+        let keys = show(record, true, false).out;
+        assert!(
+            keys.contains("    fence_actor_last=1\n") && keys.contains("    killed=1\n"),
+            "{keys}"
+        );
     }
 
     #[test]
