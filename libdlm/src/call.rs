@@ -174,6 +174,9 @@ impl Handle {
         if woken.socket {
             self.listen();
         }
+        if woken.timer {
+            self.state.lock().look_for_loss();
+        }
         Ok(woken.bell || woken.socket)
     }
 

@@ -234,7 +234,12 @@ impl Handle {
     /// # Errors
     /// The handle was closed before.
     pub fn close(&self) -> Result<(), Error> {
-        self.shut()?;
+        if self.shut()?.is_some() {
+            // Nothing is left to be said, perhaps to a daemon that is stopped. The hang-up tells it,
+            // or the next one, that this program does not rely on its locks any more.
+            self.hang_up();
+            return Ok(());
+        }
         // A daemon that is gone has ended the handle as well.
         let _ = self.finish(&ClientMessage::Close);
         Ok(())
@@ -248,6 +253,7 @@ impl Handle {
     /// where locks remain and `force` is false. The handle is ended all the same.
     pub fn release(&self, force: bool) -> Result<(), Error> {
         if let Some(reason) = self.shut()? {
+            self.hang_up();
             return Err(Error::Lost(reason));
         }
         match self.finish(&ClientMessage::Release { force })? {
@@ -263,6 +269,7 @@ impl Handle {
         let lost;
         {
             let mut state = self.state.lock();
+            state.look_for_loss();
             lost = state.lost();
             state.end(End::Closed);
             while state.others_deliver() {
@@ -285,8 +292,12 @@ impl Handle {
         let _no_calls = self.calls.lock();
         let message = message.encode().map_err(|bad| Error::System(bad.errno()))?;
         let answer = self.converse(&message);
-        sys::shut_down(std::os::fd::AsFd::as_fd(&self.wake.socket));
+        self.hang_up();
         answer
+    }
+
+    fn hang_up(&self) {
+        sys::shut_down(std::os::fd::AsFd::as_fd(&self.wake.socket));
     }
 }
 

@@ -48,6 +48,7 @@
 //! | `table` | the locks of a handle; words, generations, addresses |
 //! | `state`, `receive`, `deliver` | events from the ring to the program |
 //! | `wait`, `wake` | who sleeps where, who wakes whom |
+//! | `lease` | what is not believed any more, and when all is lost |
 //! | `process` | which handles this process has; forks |
 //! | `lockspace`, `pipeline` | the Rust interface |
 //! | `c` | the meaning of the C interface |
@@ -58,6 +59,7 @@ mod deliver;
 mod error;
 mod event;
 mod handle;
+mod lease;
 mod lockspace;
 mod ops;
 mod pipeline;

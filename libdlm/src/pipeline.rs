@@ -205,6 +205,9 @@ impl Drop for Pipeline {
 
 fn drain(state: &mut State, events: &mut Vec<Tagged>) -> usize {
     state.receive_pipelined();
+    if state.lease.frozen {
+        return 0;
+    }
     let taken = state.pipelined.len();
     if events.is_empty() {
         std::mem::swap(events, &mut state.pipelined);

@@ -26,6 +26,9 @@ impl State {
     /// [`State::finish`].
     pub(crate) fn next(&mut self, serve: Serve, waiter: Option<&Arc<Waiter>>) -> Option<Delivery> {
         self.look_for_loss();
+        if self.lease.frozen {
+            return None;
+        }
         loop {
             if self.end == Some(End::Closed) {
                 return None;
@@ -118,7 +121,7 @@ impl State {
     /// dealt with on the way.
     fn receive(&mut self) -> Option<Received> {
         loop {
-            if self.end.is_some() {
+            if self.end.is_some() || self.lease.frozen {
                 return None;
             }
             let notice = match self.ring.pop() {
@@ -257,10 +260,10 @@ impl State {
         let (lkid, outer_runner) = (slot.id, slot.runner);
         let mut waiters = Vec::new();
         let what = match queued.notice {
-            Notice::Completion { mut status, sb_flags, mut granted, value, token, .. } => {
+            Notice::Completion { mut status, sb_flags, mut granted, mut value, token, .. } => {
                 if lost && status == 0 {
                     // A grant of a daemon that is gone is none.
-                    (status, granted) = (Errno::ENOTRECOVERABLE.0, None);
+                    (status, granted, value) = (Errno::ENOTRECOVERABLE.0, None, None);
                 }
                 (slot.status, slot.sb_flags, slot.mode) = (status, sb_flags, granted);
                 (slot.heard, slot.completed) = (true, queued.number);

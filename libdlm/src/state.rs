@@ -24,6 +24,7 @@ use dlm_ipc::ring::Consumer;
 
 use crate::deliver::Delivery;
 use crate::event::{Completion, LockRef};
+use crate::lease::Lease;
 use crate::pipeline::Tagged;
 use crate::table::{Table, Target};
 use crate::wait::{Outcome, Waiter};
@@ -108,8 +109,7 @@ pub(crate) struct State {
     pub(crate) running: Vec<usize>,
     pub(crate) end: Option<End>,
     pub(crate) loss_callback: Option<LossCallback>,
-    /// The lease that the timer is set to.
-    lease: u64,
+    pub(crate) lease: Lease,
     /// Whether operations in progress at the loss were given their last completions.
     swept: bool,
     /// Events of the pipeline.
@@ -136,7 +136,7 @@ impl State {
             running: Vec::new(),
             end: None,
             loss_callback: None,
-            lease: dlm_ipc::page::NO_LEASE,
+            lease: Lease::default(),
             swept: false,
             pipelined: Vec::new(),
             pipeline: None,
@@ -144,7 +144,8 @@ impl State {
     }
 
     /// An error if the handle has ended.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        self.look_for_loss();
         self.end.map_or(Ok(()), |end| Err(end.into()))
     }
 
@@ -182,6 +183,9 @@ impl State {
 
     /// The bell will ring for the next event; false: something is there already.
     pub(crate) fn armed(&mut self) -> bool {
+        if self.lease.frozen {
+            return true; // What is there has to wait, and the lease's timer rings.
+        }
         let armed = self.end.is_some() || self.ring.prepare_sleep();
         self.heard &= !armed;
         armed
@@ -267,32 +271,19 @@ impl State {
             return;
         }
         self.end = Some(end);
+        self.lease.frozen = false;
         self.wake.end();
         for waiter in &self.followers {
             waiter.wake.notify_one();
         }
         if let End::Lost(reason) = end {
+            self.void_pipelined();
             self.wake.announce();
-            if reason != LostReason::DaemonGone {
-                // The daemon learns by the hang-up that this handle is of no use any more.
+            // Hanging up tells the daemon that the program knows. Where others wait for that, because
+            // they are going to use what this program held, only its closing the handle says so.
+            if matches!(reason, LostReason::Protocol | LostReason::Removed) {
                 sys::shut_down(std::os::fd::AsFd::as_fd(&self.wake.socket));
             }
-        }
-    }
-
-    /// Looks at the words by which the daemon takes the lockspace away without an event.
-    pub(crate) fn look_for_loss(&mut self) {
-        let until = self.page.lease_until();
-        if until != self.lease {
-            self.lease = until;
-            if until != dlm_ipc::page::NO_LEASE && self.wake.set_timer(until).is_err() {
-                self.end(End::Lost(LostReason::LeaseEnded));
-            }
-        }
-        if let Some(reason) = self.page.lost() {
-            self.end(End::Lost(reason));
-        } else if until != dlm_ipc::page::NO_LEASE && sys::boottime_ns() >= until {
-            self.end(End::Lost(LostReason::LeaseEnded));
         }
     }
 
@@ -396,7 +387,7 @@ impl State {
         }
     }
 
-    fn kick(&mut self) {
+    pub(crate) fn kick(&mut self) {
         if !self.kicked {
             self.kicked = true;
             self.wake.kick();

@@ -76,11 +76,9 @@ pub(crate) fn poll(
     mut report: impl FnMut(u64),
 ) -> io::Result<()> {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; REPORTS_MAX];
-    let millis = timeout
-        .map_or(-1, |span| c_int::try_from(span.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX));
     let (buffer, room) = (events.as_mut_ptr(), REPORTS_MAX as c_int);
     // SAFETY: `buffer` has `room` entries and lives across the call.
-    match check(unsafe { libc::epoll_wait(set.as_raw_fd(), buffer, room, millis) }) {
+    match check(unsafe { libc::epoll_wait(set.as_raw_fd(), buffer, room, millis(timeout)) }) {
         Ok(count) => events.iter().take(count as usize).for_each(|event| report(event.u64)),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
         Err(error) => return Err(error),
@@ -186,16 +184,21 @@ pub(crate) fn shut_down(socket: BorrowedFd<'_>) {
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
-/// Waits until a socket is readable or has ended.
-pub(crate) fn wait_readable(socket: BorrowedFd<'_>) -> io::Result<()> {
+/// Waits until a socket is readable or has ended, `timeout` is over (`None`: for ever), or a signal
+/// came.
+pub(crate) fn wait_readable(socket: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<()> {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    loop {
-        // SAFETY: one entry, which lives across the call.
-        match check(unsafe { libc::poll(&raw mut poll, 1, -1) }) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result.map(drop),
-        }
+    // SAFETY: one entry, which lives across the call.
+    match check(unsafe { libc::poll(&raw mut poll, 1, millis(timeout)) }) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
     }
+}
+
+/// A time limit as the poll calls want it, rounded up; -1: none.
+fn millis(timeout: Option<Duration>) -> c_int {
+    timeout
+        .map_or(-1, |span| c_int::try_from(span.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX))
 }
 
 /// Which thread this is: a number that no other living thread of the process has, never 0.

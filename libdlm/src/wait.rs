@@ -241,7 +241,11 @@ impl Handle {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let mut said = socket.send(message).is_ok();
         while said {
-            said = crate::sys::wait_readable(socket.as_fd()).is_ok();
+            let left = self.lease_left();
+            if left == Some(Duration::ZERO) {
+                break;
+            }
+            said = crate::sys::wait_readable(socket.as_fd(), left).is_ok();
             match socket.recv(&mut buffer) {
                 Ok(Some(answer)) => match DaemonMessage::decode(answer) {
                     Ok(DaemonMessage::Done { errno }) => return Ok(errno),
@@ -255,9 +259,19 @@ impl Handle {
                 Ok(None) | Err(_) => break,
             }
         }
-        let reason = self.page.lost().unwrap_or(LostReason::DaemonGone);
+        let ended = match self.lease_left() {
+            Some(Duration::ZERO) => LostReason::LeaseEnded,
+            _ => LostReason::DaemonGone,
+        };
+        let reason = self.page.lost().unwrap_or(ended);
         self.state.lock().end(End::Lost(reason));
         Err(Error::Lost(reason))
+    }
+
+    /// How long the daemon may still be waited for; `None`: for ever.
+    fn lease_left(&self) -> Option<Duration> {
+        let at = Some(self.page.lost_at()).filter(|at| *at != dlm_ipc::page::NO_LEASE)?;
+        Some(Duration::from_nanos(at.saturating_sub(crate::sys::boottime_ns())))
     }
 }
 

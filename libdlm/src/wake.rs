@@ -2,7 +2,7 @@
 //!
 //! | set | members | who waits there |
 //! |---|---|---|
-//! | reply watch | reply bell (edge), socket, kick (edge) | who waits for the answer to a call |
+//! | reply watch | reply bell (edge), socket, kick (edge), lease timer | who waits for the answer to a call |
 //! | event watch | event bell (edge), socket, kick, lease timer | one of all who wait for events |
 //! | public set | event watch, `ready` | the program: what `dlm_get_fd` returns |
 //!
@@ -37,7 +37,7 @@ pub(crate) struct Woken {
     pub(crate) bell: bool,
     /// The daemon said something on the socket, or is gone.
     pub(crate) socket: bool,
-    /// The lease timer has expired.
+    /// The lease timer has expired: look at the lease, which sets it anew.
     pub(crate) timer: bool,
 }
 
@@ -154,7 +154,9 @@ impl Wake {
             Some(timer) => timer,
             None => {
                 let timer = Timer::new()?;
-                sys::add_to(self.event_watch.as_fd(), timer.as_fd(), Watch::Level, TIMER)?;
+                for watch in [&self.reply_watch, &self.event_watch] {
+                    sys::add_to(watch.as_fd(), timer.as_fd(), Watch::Level, TIMER)?;
+                }
                 self.timer.get_or_init(|| timer)
             }
         };

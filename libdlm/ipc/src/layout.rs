@@ -20,6 +20,8 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const LINE_BYTES: usize = 64;
 /// Where the lease and loss words are.
 pub const LEASE_OFFSET: usize = 64;
+/// Where it is said how long after the lease all is lost.
+pub const NOTICE_OFFSET: usize = LEASE_OFFSET + 16;
 /// Where the control words start, one per line.
 pub const WORDS_OFFSET: usize = 128;
 /// Where the rings start.

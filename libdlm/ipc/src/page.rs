@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::layout::{
-    Geometry, Header, LEASE_OFFSET, LINE_BYTES, LostReason, RINGS_OFFSET, RingKind, WORD_LINES,
-    WORDS_OFFSET,
+    Geometry, Header, LEASE_OFFSET, LINE_BYTES, LostReason, NOTICE_OFFSET, RINGS_OFFSET, RingKind,
+    WORD_LINES, WORDS_OFFSET,
 };
 use crate::rule::Words;
 use crate::{LAYOUT_VERSION, MAGIC, sys};
@@ -122,7 +122,7 @@ impl Page {
         self.node
     }
 
-    /// Until when locks may be relied on: nanoseconds of CLOCK_BOOTTIME, or [`NO_LEASE`].
+    /// Until when completions may be believed: nanoseconds of CLOCK_BOOTTIME, or [`NO_LEASE`].
     pub fn lease_until(&self) -> u64 {
         // SYNC POINT: acquire; pairs with the release in `set_lease_until`.
         self.long(LEASE_OFFSET).load(Acquire)
@@ -132,6 +132,21 @@ impl Page {
     pub fn set_lease_until(&self, nanos: u64) {
         // SYNC POINT: release; pairs with the acquire in `lease_until`.
         self.long(LEASE_OFFSET).store(nanos, Release);
+    }
+
+    /// When everything is lost unless the lease was renewed before, on the same clock; or
+    /// [`NO_LEASE`].
+    pub fn lost_at(&self) -> u64 {
+        // SYNC POINT: acquire; pairs with the release in `set_lease_notice`. The word changes only
+        // before the client maps the page.
+        self.lease_until().saturating_add(self.long(NOTICE_OFFSET).load(Acquire))
+    }
+
+    /// Daemon, before the client has the page: how long after the end of its lease a node may still
+    /// come back.
+    pub fn set_lease_notice(&self, nanos: u64) {
+        // SYNC POINT: release; pairs with the acquire in `lost_at`.
+        self.long(NOTICE_OFFSET).store(nanos, Release);
     }
 
     /// Why the lockspace was lost; `None`: it was not.

@@ -23,17 +23,24 @@ fn both_see_the_same_pages() {
     ours.set_lease_until(5 << 32);
     ours.set_lost(LostReason::Shutdown);
     assert_eq!((theirs.lease_until(), theirs.lost()), (5 << 32, Some(LostReason::Shutdown)));
+    assert_eq!(theirs.lost_at(), 5 << 32);
+    ours.set_lease_notice(7);
+    assert_eq!(theirs.lost_at(), (5 << 32) + 7);
+    ours.set_lease_until(NO_LEASE);
+    assert_eq!(theirs.lost_at(), NO_LEASE);
 }
 
 #[test]
 fn the_header_has_these_bytes() {
-    let (_ours, file) = page();
+    let (ours, file) = page();
+    ours.set_lease_notice(9);
     let mut bytes = [0; 128];
     File::from(file).read_exact_at(&mut bytes, 0).unwrap();
     let words: Vec<u32> =
         bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words[..7], [0x444c_4d31, 1, 4, 8, 2, 7, 0]);
-    assert_eq!(words[16..20], [u32::MAX, u32::MAX, 0, 0], "lease and loss on the second line");
+    let second = [u32::MAX, u32::MAX, 0, 0, 9, 0];
+    assert_eq!(words[16..22], second, "lease, loss and notice on the second line");
 }
 
 #[test]
