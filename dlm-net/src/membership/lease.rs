@@ -169,7 +169,7 @@ impl Lease {
     /// then. Whether the lease is longer by that. What comes too late, or from an earlier life,
     /// changes nothing.
     pub fn returned(&mut self, t0: u64, quorate: bool, now: u64) -> bool {
-        let own = t0 >= self.born && t0 <= now && self.sent.is_some_and(|sent| t0 <= sent);
+        let own = t0 >= self.born && t0 <= now;
         let later = self.from.is_none_or(|from| t0 > from);
         if !quorate || !own || !later || self.standing(now) == Standing::Over {
             return false;
