@@ -67,6 +67,24 @@ impl Leftovers {
     }
 }
 
+/// Clients of a daemon that crashed on this machine: they hold what they were granted until they look.
+#[derive(Debug)]
+pub(crate) struct Remnants {
+    feared: bool,
+}
+
+impl Remnants {
+    /// Those of the daemon before in this run directory, if it `crashed` with lockspaces.
+    pub(crate) fn new(_run_dir: &Path, crashed: bool) -> Self {
+        Self { feared: crashed }
+    }
+
+    /// Whether no process is left that has an open handle of that daemon.
+    pub(crate) fn are_gone(&self) -> bool {
+        !self.feared
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,11 +13,15 @@ use mio::Registry;
 use super::config::Settings;
 use super::config::table::Key;
 use super::reactor::Reactor;
+use crate::membership::corosync::Survey;
 use crate::peers::{Config, Event, NodeAddress, Peers, SendError, life_of};
 use crate::secure::{ClusterKey, Crypto};
 
 /// Tokens of the transport. Below all tokens of clients, which have a generation in the high half.
 const TOKENS: Range<usize> = 64..8256;
+
+/// A node, where it is, and its port if that is not the common one.
+pub(super) type Place = (u32, IpAddr, Option<u16>);
 
 /// What a daemon needs to talk to others.
 pub(crate) struct Others {
@@ -28,21 +32,28 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Who the configuration says the others are; `None` with `membership = single`.
+    /// Who the configuration, or corosync, says the others are; `None` with `membership = single`, and
+    /// while corosync was not asked.
     ///
     /// # Errors
     /// A sentence about what is missing.
-    pub(crate) fn configured(settings: &Settings, own: Member) -> Result<Option<Self>, String> {
-        if settings.text(Key::Membership) == "single" {
+    pub(crate) fn configured(
+        settings: &Settings,
+        own: Member,
+        survey: Option<&Survey>,
+    ) -> Result<Option<Self>, String> {
+        let membership = settings.text(Key::Membership);
+        if membership == "single" || (membership == "corosync" && survey.is_none()) {
             return Ok(None);
         }
         let sections = settings.sections();
         let port = settings.number(Key::Port) as u16;
-        let address = |(node, ip, own_port): &(u32, IpAddr, Option<u16>)| NodeAddress {
+        let address = |(node, ip, own_port): &Place| NodeAddress {
             node: NodeId(*node),
             address: SocketAddr::new(*ip, own_port.unwrap_or(port)),
         };
-        let nodes: Vec<NodeAddress> = sections.nodes.iter().map(address).collect();
+        let nodes: Vec<NodeAddress> =
+            super::cluster::addresses(settings, survey).iter().map(address).collect();
         let Some(here) = nodes.iter().find(|node| node.node == own.node) else {
             let node = own.node.0;
             return Err(format!(

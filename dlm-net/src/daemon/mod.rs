@@ -2,6 +2,7 @@
 
 mod alarm;
 mod changes;
+mod cluster;
 pub mod config;
 mod control;
 mod counters;
@@ -12,8 +13,8 @@ mod kernel;
 mod leftover;
 mod links;
 mod listing;
-pub mod log;
 mod locate;
+pub mod log;
 pub mod lookalike;
 mod news;
 mod notify;

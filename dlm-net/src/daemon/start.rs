@@ -21,9 +21,8 @@ use super::lookalike::Lookalike;
 use super::reactor::{Parts, Reactor};
 use super::signal::Signals;
 use super::state::State;
-use super::{kernel, notify, stop};
+use super::{cluster, kernel, notify, stop};
 use crate::ipc::listen::Door;
-use crate::membership::{External, Single};
 use crate::secure::Crypto;
 use crate::sys;
 
@@ -100,7 +99,7 @@ fn check_config(arguments: &Arguments) -> Result<(), StartError> {
     let places = resolve(&settings, &Surroundings::of_process());
     let places = places.map_err(StartError::CannotRunHere)?;
     let own = Member::of_start(NodeId(settings.small(Key::NodeId)), 0);
-    Others::configured(&settings, own).map_err(StartError::Config)?;
+    Others::configured(&settings, own, None).map_err(StartError::Config)?;
     let file = settings.file_path().map_or("no file: defaults".into(), Path::to_string_lossy);
     print(&format!("{file}: good; the socket is {}\n", places.socket.display()))
 }
@@ -137,7 +136,7 @@ fn serve(arguments: &Arguments) -> Result<(), StartError> {
 /// Makes everything that a reactor needs; the file is the lock on the run directory.
 fn prepare(
     arguments: &Arguments,
-    settings: Settings,
+    mut settings: Settings,
     places: Places,
     log: &Log,
 ) -> Result<(Reactor, File), StartError> {
@@ -156,6 +155,8 @@ fn prepare(
         tracing::warn!("{error}; numbers will not outlive a restart");
     }
     let run_lock = lock_run_dir(&places.run_dir)?;
+    let survey = cluster::survey(&mut settings).map_err(StartError::CannotRunHere)?;
+    let survey = survey.as_ref();
     let group = stop::group(&settings, Key::SocketGroup).map_err(StartError::Config)?;
     let door = Door::open(&places.socket, settings.octal(Key::SocketMode), group);
     let door = door.map_err(|error| match error.kind() {
@@ -166,7 +167,7 @@ fn prepare(
     let node = NodeId(settings.small(Key::NodeId));
     let state = State::begin(&places.state_dir, wall_seconds());
     let own = Member::of_start(node, state.incarnation());
-    let others = Others::configured(&settings, own).map_err(StartError::Config)?;
+    let others = Others::configured(&settings, own, survey).map_err(StartError::Config)?;
     if others.as_ref().is_some_and(|others| matches!(others.config.crypto, Crypto::None)) {
         tracing::warn!(
             "crypto=none: whoever reaches this node's port can take and break any lock; use it on \
@@ -191,15 +192,14 @@ fn prepare(
     let cluster = settings.text(Key::ClusterName);
     let port = settings.number(Key::Port) as u16;
     let lookalike = Lookalike::create(&places.lookalike, node, cluster, port);
+    let remnants = cluster::remnants(&places.run_dir, &left);
+    let membership = cluster::backend(&settings, survey, state, remnants);
     let signals = Signals::take()
         .map_err(|error| StartError::Failed(format!("cannot take signals: {error}")))?;
     let parts = Parts {
         door,
         signals,
-        membership: match others {
-            None => Box::new(Single::new(node, state)),
-            Some(_) => Box::new(External::new(node, state)),
-        },
+        membership: membership.map_err(StartError::Config)?,
         others,
         settings,
         log: log.clone(),

@@ -82,6 +82,19 @@ impl State {
         ViewId(u32::try_from(self.view).expect("view numbers last beyond the year 2100"))
     }
 
+    /// The last view number that was used, as far as this node knows.
+    pub fn last_view(&self) -> ViewId {
+        ViewId(u32::try_from(self.view).unwrap_or(u32::MAX))
+    }
+
+    /// Others used this view number: it is not used again, also after a restart.
+    pub fn note_view(&mut self, view: ViewId) {
+        self.view = self.view.max(u64::from(view.0));
+        if self.view > self.reserved {
+            self.reserve();
+        }
+    }
+
     fn reserve(&mut self) {
         self.reserved = self.view + VIEWS_RESERVED;
         let stored = Stored { incarnation: self.incarnation, view: self.reserved };
@@ -187,6 +200,17 @@ mod tests {
             assert_eq!(again.incarnation(), 2_002, "the file was written anew");
         }
         assert_eq!(parse(good.as_bytes()), Some(Stored { incarnation: 77, view: 88 }));
+    }
+
+    #[test]
+    fn numbers_that_others_used_are_not_used_again() {
+        let dir = TempDir::new("state-note");
+        let mut first = State::begin(dir.path(), 10);
+        first.note_view(ViewId(5));
+        assert_eq!(first.last_view(), ViewId(10));
+        first.note_view(ViewId(90_000));
+        assert_eq!((first.last_view(), first.next_view()), (ViewId(90_000), ViewId(90_001)));
+        assert!(State::begin(dir.path(), 10).last_view() >= ViewId(90_001));
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub struct Feeder {
     spaces: BTreeMap<Vec<u8>, Space>,
     /// Last view number used.
     last_view: u32,
+    /// Single lives that are harmless.
+    harmless: BTreeSet<Member>,
+    /// Nobody is let into a lockspace.
+    closed: bool,
 }
 
 /// What is known about a node.
@@ -53,6 +57,25 @@ impl Feeder {
             nodes: nodes.into_iter().map(|node| (node, Known::default())).collect(),
             spaces: BTreeMap::new(),
             last_view: u32::try_from(wall_seconds).unwrap_or(u32::MAX / 2),
+            harmless: BTreeSet::new(),
+            closed: false,
+        }
+    }
+
+    /// This life is harmless, somebody found out, and all lives of the node up to `bound`.
+    pub fn found_harmless(&mut self, life: Member, bound: u64) {
+        let known = self.nodes.entry(life.node.0).or_default();
+        let news = self.harmless.insert(life) | (known.gone_below <= bound);
+        known.gone_below = known.gone_below.max(bound + 1);
+        if news {
+            self.decide();
+        }
+    }
+
+    /// Whether joins wait, since somebody is feared of whom it is not known where he was.
+    pub fn close_doors(&mut self, closed: bool) {
+        if std::mem::replace(&mut self.closed, closed) != closed {
+            self.decide();
         }
     }
 
@@ -148,6 +171,9 @@ impl Feeder {
 
     /// B3: whether a member can do no harm any more.
     fn is_harmless(&self, member: Member) -> bool {
+        if self.harmless.contains(&member.life()) {
+            return true;
+        }
         let Some(known) = self.nodes.get(&member.node.0) else { return false };
         let life = member.life().incarnation;
         if life < known.gone_below {
@@ -254,7 +280,7 @@ impl Feeder {
         let feared = |member: &&Member| !self.is_known_harmless(**member, name, &old, &members);
         unsafe_members.extend(old.unsafe_members.iter().filter(feared));
         let mut news = members.len() != old.members.len();
-        if unsafe_members.is_empty() {
+        if unsafe_members.is_empty() && !self.closed {
             for joiner in self.joiners(name) {
                 let talks = members.iter().all(|member| self.can_talk(joiner, *member));
                 news |= talks && members.insert(joiner);

@@ -21,6 +21,8 @@
 //! | [`lease`] | how long a node may act on its own word |
 //! | [`Fencing`] | who makes lost nodes harmless, for backends that do not know by themselves |
 
+#[allow(dead_code)] // until the daemon starts it
+pub(crate) mod corosync;
 mod external;
 pub mod feed;
 pub mod feeder;

@@ -62,6 +62,8 @@ pub enum ChangeError {
 pub enum Source {
     /// Nobody gave one.
     Default,
+    /// The cluster engine's own configuration.
+    Cluster,
     /// The file.
     File,
     /// The command line.
@@ -75,6 +77,7 @@ impl Source {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Default => "",
+            Self::Cluster => "corosync",
             Self::File => "dlm.conf",
             Self::CommandLine => "cli option",
             Self::Changed => "set_config",
@@ -85,6 +88,8 @@ impl Source {
 /// What the sources say about one key.
 #[derive(Clone, Default, Debug)]
 struct Layers {
+    /// What the cluster below says, in place of the default.
+    cluster: Option<String>,
     file: Option<String>,
     command_line: Option<String>,
     changed: Option<String>,
@@ -183,6 +188,17 @@ impl Settings {
         Ok(())
     }
 
+    /// A value that the cluster below gives a key, which counts where nobody else gives one.
+    ///
+    /// # Errors
+    /// The key does not take such a value.
+    pub fn adopt(&mut self, key: Key, value: &str) -> Result<(), String> {
+        let spec = key.spec();
+        let value = spec.kind.check(value).map_err(|text| format!("{}: {text}", spec.name))?;
+        self.layers[key as usize].cluster = Some(value);
+        Ok(())
+    }
+
     /// A key's value and its source.
     pub fn value(&self, key: Key) -> (&str, Source) {
         let layers = &self.layers[key as usize];
@@ -190,6 +206,7 @@ impl Settings {
             (&layers.changed, Source::Changed),
             (&layers.command_line, Source::CommandLine),
             (&layers.file, Source::File),
+            (&layers.cluster, Source::Cluster),
         ];
         let given =
             sources.into_iter().find_map(|(value, source)| Some((value.as_deref()?, source)));
@@ -249,6 +266,11 @@ mod tests {
         assert_eq!(settings.value(Key::ClientsMax), ("7", Source::CommandLine));
         settings.change("restore_all", "").expect("may be restored");
         assert_eq!(settings.value(Key::Log), ("warn", Source::File));
+        settings.adopt(Key::NodeId, "3").expect("a number");
+        settings.adopt(Key::ClusterName, "c").expect("a name");
+        assert!(settings.adopt(Key::NodeId, "x").is_err());
+        assert_eq!(settings.value(Key::NodeId), ("9", Source::CommandLine));
+        assert_eq!(settings.value(Key::ClusterName), ("c", Source::Cluster));
         std::fs::remove_file(path).expect("the file is there");
     }
 

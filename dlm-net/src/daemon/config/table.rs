@@ -111,10 +111,13 @@ keys! {
     EnableHelper "enable_helper" None, FLAG, "1", start Nothing,
         "The original's helper for dlm_tool run.";
 
-    Membership "membership" None, Kind::Choice { words: &["single", "external"], numbered: false },
+    Membership "membership" None, Kind::Choice {
+            words: &["single", "external", "corosync"], numbered: false
+        },
         "single", start Acts,
         "Who decides which nodes take part: single = this machine alone; external = views fed over \
-         the control socket to the nodes of the file's node lines.";
+         the control socket to the nodes of the file's node lines; corosync = the nodes, the name \
+         and the quorum of the corosync cluster that runs here.";
     ClusterName "cluster_name" None, Kind::Name { bytes_max: 64 }, "dlm", start Acts,
         "Name of the cluster, shown to programs that ask for it.";
     NodeId "nodeid" None, Kind::Number { min: 1, max: 0x7fff_ffff }, "1", start Acts,

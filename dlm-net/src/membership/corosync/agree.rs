@@ -1,0 +1,243 @@
+//! Comparing histories, deciding who takes part, and who is feared. See [`Order`].
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use dlm_ipc::control::MemberRecord;
+
+use super::message::{Hello, Left, Lineage, LostRecord, Message, Process};
+use super::order::{Act, Order, Who};
+
+impl Order {
+    pub(super) fn on_hello(&mut self, from: Process, hello: Hello) {
+        // Who somebody is counts in any configuration; what follows from it, in the present one.
+        let who = Who {
+            process: from,
+            life: hello.life,
+            first_life: hello.first_life,
+            clean: hello.clean,
+            boot: hello.boot,
+        };
+        if self.group.contains(&from) {
+            self.who.insert(from.node, who);
+        }
+        for (node, life) in &hello.harmless {
+            let known = self.harmless.entry(*node).or_insert(0);
+            *known = (*known).max(*life);
+        }
+        self.views.seen(hello.view_floor);
+        if Some(hello.tag) == self.tag {
+            self.hellos.insert(from, hello);
+        }
+    }
+
+    /// Whether everybody in the group who talks has introduced himself.
+    fn all_heard(&self) -> bool {
+        let heard =
+            |process: &Process| self.hellos.contains_key(process) || self.is_silent(*process);
+        self.hellos.contains_key(&self.setup.own) && self.group.iter().all(heard)
+    }
+
+    /// Takes the latest history that anybody in the group knows.
+    pub(super) fn compare(&mut self) {
+        if !self.all_heard() {
+            return;
+        }
+        self.agreed = self.ring;
+        let rank = |lineage: &Lineage| (lineage.epoch, Reverse(lineage.decider));
+        let best = self.hellos.values().max_by_key(|hello| rank(&hello.lineage));
+        let Some(best) = best.filter(|best| rank(&best.lineage) >= rank(&self.lineage)) else {
+            return;
+        };
+        let (lineage, body) = (best.lineage, best.body.clone());
+        let holders = self.hellos.values().filter(|hello| hello.lineage == lineage);
+        let lost: Vec<LostRecord> = holders.flat_map(|hello| hello.lost.clone()).collect();
+        if lineage != self.lineage {
+            // What another history feared counts for nothing in this one.
+            self.lost.clear();
+            (self.lineage, self.body) = (lineage, body);
+            self.acts.extend([Act::Members, Act::Lost]);
+        }
+        self.fear(lost);
+        if !self.takes_part() {
+            self.end_life("the cluster went on without this node");
+        }
+    }
+
+    /// These lives are feared from now on, unless they are known to be harmless.
+    fn fear(&mut self, lost: Vec<LostRecord>) {
+        for record in lost {
+            let known = self.lost.iter().any(|(other, _)| other.life == record.life);
+            if !known && !self.is_harmless(&record) {
+                self.lost.push((record, self.now));
+                self.acts.push_back(Act::Lost);
+            }
+        }
+    }
+
+    /// B3: whether a life can do no harm any more.
+    fn is_harmless(&self, record: &LostRecord) -> bool {
+        let MemberRecord { node, incarnation: life } = record.life;
+        let bound = self.harmless.get(&node).is_some_and(|bound| life <= *bound);
+        if bound || self.cleared.contains(&(node, life)) {
+            return true;
+        }
+        let Some(who) = self.who.get(&node) else { return false };
+        let other_boot = record.boot != 0 && record.boot != who.boot;
+        if life < who.first_life {
+            // The process says that nothing of an earlier one is left, or the machine was off.
+            return who.clean || other_boot;
+        }
+        life < who.life && self.views.says_ended(node, life)
+    }
+
+    /// Forgets whom nobody has to fear any more.
+    pub(super) fn prune(&mut self) {
+        let before = self.lost.len();
+        let mut kept = Vec::with_capacity(before);
+        for (record, since) in std::mem::take(&mut self.lost) {
+            if !self.is_harmless(&record) {
+                kept.push((record, since));
+                continue;
+            }
+            let MemberRecord { node, incarnation } = record.life;
+            self.cleared.insert((node, incarnation));
+            let clean = self.who.get(&node).filter(|who| who.clean && incarnation < who.first_life);
+            if let Some(who) = clean {
+                // Nothing of any earlier process is left.
+                let bound = self.harmless.entry(node).or_insert(0);
+                *bound = (*bound).max(who.first_life - 1);
+            }
+            self.log(format!("node {node} incarnation {incarnation} is harmless"));
+        }
+        self.lost = kept;
+        if self.lost.len() != before {
+            self.acts.push_back(Act::Lost);
+        }
+    }
+
+    /// The node that decides: the lowest of those that take part and talk; where none does, the
+    /// lowest that wants to.
+    fn coordinator(&self) -> Option<u32> {
+        let talks = |(process, hello): &(&Process, &Hello)| {
+            !self.is_silent(**process) && self.body.get(&process.node) == Some(&hello.life)
+        };
+        let members = self.hellos.iter().filter(talks).map(|(process, _)| process.node);
+        members.min().or_else(|| self.wanted().keys().next().copied())
+    }
+
+    pub(super) fn is_coordinator(&self) -> bool {
+        !self.over && self.all_heard() && self.coordinator() == Some(self.setup.own.node)
+    }
+
+    /// Who has to take part: everybody who talks, and either did so before or is new.
+    fn wanted(&self) -> BTreeMap<u32, u64> {
+        let mut wanted = BTreeMap::new();
+        for (process, hello) in &self.hellos {
+            let (node, life) = (process.node, hello.life);
+            let member = self.body.get(&node) == Some(&life);
+            let out = self.is_silent(*process)
+                || !self.group.contains(process)
+                || self.banned.contains(&(node, life))
+                || self.goodbyes.contains(&(node, life));
+            if !out && (member || (hello.fresh && !wanted.contains_key(&node))) {
+                wanted.insert(node, life);
+            }
+        }
+        wanted
+    }
+
+    /// Whether those who take part are those who have to.
+    pub(super) fn is_settled(&self) -> bool {
+        self.wanted() == self.body
+    }
+
+    /// The coordinator changes who takes part.
+    pub(super) fn propose(&mut self) {
+        let Some(tag) = self.tag else { return };
+        if !self.is_coordinator() || !self.may_act() || self.proposed == Some((tag, self.lineage)) {
+            return;
+        }
+        let members = self.wanted();
+        if members == self.body {
+            return;
+        }
+        self.proposed = Some((tag, self.lineage));
+        let lost = self.lost_by(&members);
+        let (after, decider) = (self.lineage, self.setup.life);
+        self.send(Message::Body { tag, after, decider, members, lost });
+    }
+
+    /// Who is out, and feared, when these take part.
+    fn lost_by(&self, members: &BTreeMap<u32, u64>) -> Vec<LostRecord> {
+        let record = |node: u32, life: u64, why: u32, boot: u128| LostRecord {
+            life: MemberRecord { node, incarnation: life },
+            why,
+            wall: self.wall,
+            boot,
+            witnesses: members.keys().copied().collect(),
+        };
+        let mut lost = Vec::new();
+        for (node, life) in &self.body {
+            let stays = members.get(node) == Some(life) || self.goodbyes.contains(&(*node, *life));
+            if !stays && self.views.may_hold(*node, *life) {
+                let why = self.left.get(node).copied().unwrap_or(Left::ProcessDown);
+                let boot = self.views.boot_of(*node, *life);
+                lost.push(record(*node, *life, why.number(), boot));
+            }
+        }
+        if self.lineage.epoch == 0 && self.setup.rules.startup_fencing {
+            let unseen = self.setup.nodes.iter().filter(|node| !members.contains_key(node));
+            lost.extend(unseen.map(|node| record(*node, 0, 0, 0)));
+        }
+        // Clients of an earlier process, of which nobody else may know.
+        for (process, hello) in &self.hellos {
+            let joins =
+                members.contains_key(&process.node) && !self.body.contains_key(&process.node);
+            if joins && !hello.clean {
+                let why = Left::ProcessDown.number();
+                lost.push(record(process.node, hello.first_life - 1, why, hello.boot));
+            }
+        }
+        lost
+    }
+
+    /// The coordinator's word on who takes part.
+    pub(super) fn on_body(
+        &mut self,
+        decider: u64,
+        members: BTreeMap<u32, u64>,
+        lost: Vec<LostRecord>,
+    ) {
+        self.lineage = Lineage { epoch: self.lineage.epoch + 1, decider };
+        let names = |nodes: &mut dyn Iterator<Item = &u32>| {
+            nodes.map(u32::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let mut line =
+            format!("epoch {}: nodes {} take part", self.lineage.epoch, names(&mut members.keys()));
+        if !lost.is_empty() {
+            let nodes = names(&mut lost.iter().map(|record| &record.life.node));
+            line += &format!("; lost and not known to be harmless: {nodes}");
+        }
+        self.log(line);
+        for node in members.keys() {
+            self.left.remove(node);
+        }
+        let boots = self.who.iter().map(|(node, who)| (*node, (who.life, who.boot)));
+        self.views.note_boots(boots.collect());
+        self.body = members;
+        self.views.new_body();
+        self.fear(lost);
+        self.acts.extend([Act::Members, Act::Lost]);
+        if self.takes_part() {
+            self.took_part = true;
+        } else {
+            self.end_life("the cluster went on without this node");
+        }
+    }
+
+    /// All who are feared.
+    pub(crate) fn feared(&self) -> impl Iterator<Item = &(LostRecord, dlm_core::Instant)> {
+        self.lost.iter()
+    }
+}
