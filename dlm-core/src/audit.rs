@@ -45,7 +45,9 @@ pub(crate) fn audit(table: &LockTable) -> Audit {
     note(cluster.holds_messages(), "messages are held");
     note(!cluster.jobs.is_empty(), "work is left");
     note(!cluster.directory.rebuilding.is_empty(), "slots are not ready");
-    note(!cluster.directory.deferred.is_empty(), "questions about names wait");
+    let (claims, lookups) = cluster.directory.waiting();
+    note(lookups > 0, "look-ups wait");
+    note(claims > 0, "claims wait");
     note(cluster.claims_open > 0, "claims are not answered");
     note(cluster.rebuilt || !cluster.record_owners.is_empty(), "records were not thawed");
     for index in 1..table.resources.end() {

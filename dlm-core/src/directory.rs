@@ -43,6 +43,13 @@ pub(crate) struct Question {
 pub(crate) struct NotNow;
 
 impl Directory {
+    /// How many claims and how many look-ups wait.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let all = || self.deferred.values().flatten();
+        let claims = all().filter(|question| question.claim).count();
+        (claims, all().count() - claims)
+    }
+
     /// Whether this slot may give free names.
     pub(crate) fn is_ready(&self, slot: u16) -> bool {
         !self.rebuilding.contains(slot)
