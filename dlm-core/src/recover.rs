@@ -451,7 +451,6 @@ impl LockTable {
     /// The new master took the names it rebuilt up to round `round` into service: own locks are
     /// settled with it, and what waited for that runs, in order of submission (R16).
     pub(crate) fn on_thawed(&mut self, from: Member, round: ViewId) {
-        self.cluster.marks.thaws_due.remove(&from);
         if from != self.cluster.me {
             self.cluster.jobs.push_back(Job::Settle { master: from, round, from: 1 });
         }
@@ -474,7 +473,12 @@ impl LockTable {
             }
             self.tidy_role(cx, resource);
         }
-        (end < self.resources.end()).then_some(Job::Settle { master, round, from: end })
+        if end < self.resources.end() {
+            return Some(Job::Settle { master, round, from: end });
+        }
+        // Only now: until it was looked at, a record may have been sent once more to who serves already.
+        self.cluster.marks.thaws_due.remove(&master);
+        None
     }
 
     /// Settles one own lock with its new master, if that master thawed it.
