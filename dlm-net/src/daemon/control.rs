@@ -308,6 +308,7 @@ impl Reactor {
             ("lockspaces", spaces.len() as u64),
             ("locks", sum(|info| info.locks)),
             ("resources", sum(|info| info.resources)),
+            ("directory_entries", sum(|info| info.directory)),
             ("orphans", sum(|info| info.orphans)),
             ("clients", u64::from(self.counters.handles)),
             ("connections", self.peers.len() as u64),
