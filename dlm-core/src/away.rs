@@ -71,6 +71,8 @@ pub(crate) struct Away {
     pub(crate) op: Option<Op>,
     /// Number of the last operation.
     pub(crate) seq: u32,
+    /// The view in which its request was sent last.
+    pub(crate) asked: ViewId,
     /// A cancel or unlock in flight beside `op`.
     pub(crate) beside: Option<Beside>,
     /// To be cancelled when the operation in flight is answered.

@@ -8,7 +8,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Message, Tagged, Traffic};
 use crate::owed::Owed;
 use crate::seeded::cluster_fault;
-use crate::{Due, Marks, Member, Output, View, ViewId};
+use crate::{Due, Layout, Marks, Member, Output, View, ViewId};
 
 /// What a lockspace knows about its members.
 #[derive(Clone, Hash, Debug)]
@@ -25,6 +25,10 @@ pub(crate) struct Cluster {
     /// Members whose locks are, or were, on names mastered here.
     pub(crate) peers: Vec<Peer>,
     pub(crate) directory: Directory,
+    /// How masters are found; the same for all members.
+    pub(crate) layout: Layout,
+    /// Members of this view that have another layout.
+    pub(crate) strangers: BTreeSet<Member>,
     /// Messages for a view not installed yet, in order of arrival (R2).
     held: VecDeque<(Member, Message)>,
     /// Messages to oneself, handled when the present step is through.
@@ -82,7 +86,9 @@ pub(crate) enum Job {
 }
 
 impl Cluster {
-    pub(crate) fn new(me: Member, global: u32) -> Self {
+    pub(crate) fn new(me: Member, global: u32, layout: Layout) -> Self {
+        let nodir = layout.nodir.then(Box::default);
+        let directory = Directory { nodir, ..Directory::default() };
         let view = View { id: ViewId(0), members: vec![me], unsafe_members: Vec::new() };
         Self {
             me,
@@ -91,7 +97,9 @@ impl Cluster {
             safe: BTreeSet::new(),
             departed: BTreeSet::new(),
             peers: Vec::new(),
-            directory: Directory::default(),
+            directory,
+            layout,
+            strangers: BTreeSet::new(),
             held: VecDeque::new(),
             loopback: VecDeque::new(),
             names_due: BTreeSet::new(),
@@ -141,6 +149,7 @@ impl Cluster {
             names: self.names_due.iter().copied().collect(),
             locks: self.locks_due.iter().copied().collect(),
             thaws: self.marks.thaws_due.iter().copied().filter(|m| self.is_member(*m)).collect(),
+            layout: self.strangers.iter().copied().collect(),
         }
     }
 
@@ -222,6 +231,11 @@ impl Cluster {
                 Fate::Drop
             }
             Body::Tagged(view, _) if *view > self.view.id => Fate::Hold,
+            Body::Traffic(Traffic::Request { view, .. })
+                if self.layout.nodir && *view > self.view.id =>
+            {
+                Fate::Hold
+            }
             _ => Fate::Take,
         }
     }
@@ -296,6 +310,9 @@ impl LockTable {
             }
             Tagged::Remove { name, term, last } => self.on_remove(cx, from, &name, term, last),
             Tagged::RemoveAck { name, term } => self.on_remove_ack(cx, &name, term),
+            Tagged::NeedNames { slots } if self.cluster.layout.nodir => {
+                self.on_need_locks(cx, from, slots);
+            }
             Tagged::NeedNames { slots } => {
                 self.cluster.jobs.push_back(Job::Names { to: from, slots, from: 1 });
             }
@@ -306,7 +323,8 @@ impl LockTable {
                 self.on_claim_reply(cx, &name, master, term);
             }
             Tagged::Record(record) => self.on_record(cx, from, *record),
-            Tagged::LocksDone => self.on_locks_done(cx, from),
+            Tagged::LocksDone { layout } => self.on_locks_done(cx, from, layout),
+            Tagged::Value(ceded) => self.on_ceded(*ceded),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::away::Kind;
 use crate::cluster::ByName;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
+use crate::nodir::BySlot;
 use crate::seeded::cluster_fault;
 use crate::slots::{SLOTS, SlotSet, Slots, slot_of};
 use crate::{Member, Name, Token, View};
@@ -21,6 +22,8 @@ pub(crate) struct Directory {
     pub(crate) entries: ByName<Entry>,
     /// Look-ups and claims that wait.
     pub(crate) deferred: ByName<Vec<Question>>,
+    /// What only masters by slot need.
+    pub(crate) nodir: Option<Box<BySlot>>,
 }
 
 /// Who masters a name.
@@ -227,6 +230,11 @@ impl LockTable {
             return;
         }
         cluster.directory.rebuilding.clear();
+        if cluster.directory.nodir.is_some() {
+            self.thaw(cx);
+            self.forget_ceded(cx);
+        }
+        let cluster = &mut self.cluster;
         let members = &cluster.view.members;
         cluster.directory.entries.retain(|_, entry| members.contains(&entry.master));
         self.reconsider_all(cx);
@@ -256,15 +264,20 @@ impl LockTable {
         let beginning = first && members.len() == 1 && view.unsafe_members.is_empty();
         let me = self.cluster.me;
         let old_members = core::mem::take(&mut self.cluster.view.members);
-        let old = core::mem::replace(&mut self.cluster.directory.slots, Slots::new(members));
+        let slots = Slots::new(members, &self.cluster.layout);
+        let old = core::mem::replace(&mut self.cluster.directory.slots, slots);
         let directory = &mut self.cluster.directory;
-        let mut kept = SlotSet::default();
+        let (mut kept, mut owned) = (SlotSet::default(), SlotSet::default());
         let mut need: Vec<(u16, u16)> = Vec::new();
         for slot in 0..SLOTS as u16 {
             let had = !first && old_members.get(old.owner(slot)) == Some(&me);
             let has = members.get(directory.slots.owner(slot)) == Some(&me);
+            if had {
+                owned.insert(slot);
+            }
             let ready = directory.is_ready(slot) || cluster_fault("unready-slots-kept");
-            if has && had && ready {
+            let spoiled = directory.nodir.as_ref().is_some_and(|n| n.spoiled.contains(slot));
+            if has && had && ready && !spoiled {
                 kept.insert(slot);
                 continue;
             }
@@ -280,6 +293,9 @@ impl LockTable {
         directory.entries.retain(|(slot, _), _| kept.contains(*slot));
         // Whoever asked asks again in the new view.
         directory.deferred.clear();
+        if let Some(nodir) = &mut directory.nodir {
+            nodir.begin(view.id, &kept, &owned);
+        }
         need
     }
 }

@@ -11,6 +11,9 @@ impl LockTable {
     /// Gives a new resource its role: served here if the directory is here and says it is free, else
     /// the directory is asked.
     pub(crate) fn place_name(&mut self, cx: &mut Context<'_>, resource: u32) {
+        if self.cluster.layout.nodir {
+            return self.place_by_slot(resource);
+        }
         let name = self.resources[resource].name.clone();
         if self.may_take(name.as_bytes()) {
             self.resources[resource].term = self.next_term();
@@ -75,6 +78,8 @@ impl LockTable {
             let lock = &self.locks[index];
             let message = convert_message(lock, mode, 0, true);
             self.send_traffic(cx, master, message);
+        } else if self.cluster.layout.nodir {
+            self.note_untold(index);
         }
         self.complete_lowered(cx, index, mode);
     }
@@ -161,6 +166,7 @@ impl LockTable {
         let Some(Op { kind, seq: 0 }) = away.op else { return };
         let seq = away.next_seq();
         away.op = Some(Op { kind, seq });
+        away.asked = self.cluster.view.id;
         away.master = Some(master);
         let lock = &self.locks[index];
         let message = match kind {
@@ -171,6 +177,7 @@ impl LockTable {
                 mode: lock.requested.expect("a request asks for a mode"),
                 flags: lock.flags,
                 pid: lock.pid,
+                view: self.cluster.view.id,
             },
             OpKind::Convert(mode) => convert_message(lock, mode, seq, false),
             OpKind::Unlock => unlock_message(lock, seq),
@@ -184,7 +191,9 @@ impl LockTable {
         let lock = &self.locks[index];
         let moving = lock.away().is_some_and(|away| away.moving.is_some());
         match self.resources[lock.resource].role.as_deref()?.kind {
-            Kind::Remote { master, .. } if self.cluster.is_member(master) && !moving => {
+            Kind::Remote { master, .. }
+                if self.cluster.is_member(master) && !moving && self.speaks_to(index, master) =>
+            {
                 Some(master)
             }
             _ => None,

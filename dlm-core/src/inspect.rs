@@ -58,6 +58,9 @@ pub struct Due {
     pub locks: Vec<Member>,
     /// New masters of own locks that have yet to take them into service (R15).
     pub thaws: Vec<Member>,
+    /// Members whose layout of the lockspace ([`crate::Layout`]) is not this node's: nothing goes on before
+    /// their configuration is the same and they have joined again.
+    pub layout: Vec<Member>,
 }
 
 impl Due {

@@ -46,6 +46,7 @@ mod holder;
 mod id;
 mod inspect;
 mod invariant;
+mod layout;
 mod lifecycle;
 mod lock;
 mod lockspace;
@@ -55,6 +56,7 @@ pub mod message;
 mod mode;
 mod name;
 mod node;
+mod nodir;
 mod owed;
 mod pass;
 mod rebuild;
@@ -81,6 +83,7 @@ pub use id::{ClientId, JOINS_PER_LIFE, LockId, LockspaceId, Member, NodeId, Toke
 pub use inspect::{
     Due, DumpPage, LockInfo, LockState, LockspaceInfo, NodeCounters, ResourceInfo, Whereabouts,
 };
+pub use layout::Layout;
 pub use marks::Marks;
 pub use message::Message;
 pub use mode::Mode;

@@ -152,12 +152,15 @@ impl Node {
             self.spaces.push(None);
         }
         let id = LockspaceId(free as u32);
-        let mut table = LockTable::new(member, crate::inspect::global_id(name));
+        let mut layout = self.layouts.get(name).cloned().unwrap_or_default();
+        layout.nodir |= flags.has(SpaceFlags::NODIR);
+        let nodir = if layout.nodir { SpaceFlags::NODIR } else { SpaceFlags(0) };
+        let mut table = LockTable::new(member, crate::inspect::global_id(name), layout);
         table.cluster.owed.frozen = self.frozen;
         self.spaces[free] = Some(Box::new(Space {
             id,
             name: name.to_vec(),
-            flags: flags.without(SpaceFlags::NEWEXCL).without(SpaceFlags::TIMEWARN),
+            flags: flags.without(SpaceFlags::NEWEXCL).without(SpaceFlags::TIMEWARN).with(nodir),
             access,
             stage: Stage::Joining(Vec::new()),
             create_count: 0,

@@ -96,6 +96,8 @@ pub(crate) struct Rare {
     pub(crate) limit: Option<Instant>,
     /// When the holder was told `told`.
     pub(crate) told_at: Instant,
+    /// Its place in the queue, where masters are by slot and its master is this node.
+    pub(crate) place: Option<i64>,
     /// What the owner keeps of a lock that is mastered elsewhere.
     pub(crate) away: Option<crate::away::Away>,
 }

@@ -15,8 +15,8 @@ use crate::table::{Table, hash_name};
 use crate::timer::{Timer, Timers};
 use crate::traffic::Answer;
 use crate::{
-    Call, ClientId, Instant, LockId, LockState, LockspaceId, Member, Mode, NodeCounters, Outbox,
-    Output, SbFlags, Token, ViewId,
+    Call, ClientId, Instant, Layout, LockId, LockState, LockspaceId, Member, Mode, NodeCounters,
+    Outbox, Output, SbFlags, Token, ViewId,
 };
 
 /// A name nobody uses is remembered this long if its value block was marked invalid (7.6): a new
@@ -58,7 +58,7 @@ pub(crate) struct LockTable {
 
 impl LockTable {
     /// An empty table of a member; `global` is the lockspace's number in messages.
-    pub(crate) fn new(me: Member, global: u32) -> Self {
+    pub(crate) fn new(me: Member, global: u32, layout: Layout) -> Self {
         Self {
             locks: Slab::new(LOCKS_FREE_MIN),
             resources: Slab::new(0),
@@ -68,7 +68,7 @@ impl LockTable {
             idle: BTreeMap::new(),
             last_token: 0,
             asked_view: false,
-            cluster: Cluster::new(me, global),
+            cluster: Cluster::new(me, global, layout),
         }
     }
 
@@ -121,9 +121,7 @@ impl LockTable {
     /// The resource of a name, made if it is new.
     pub(crate) fn resource_of(&mut self, cx: &mut Context<'_>, name: &[u8]) -> Option<u32> {
         if let Some(index) = self.find_resource(name) {
-            if let Some(until) = self.idle.remove(&index) {
-                cx.timers.disarm(until, cx.space, Timer::Idle(index));
-            }
+            self.forget_idle(cx, index);
             return Some(index);
         }
         let index = self.new_resource(Name::new(name)?);
@@ -155,6 +153,13 @@ impl LockTable {
         let until = cx.now.after(IDLE);
         self.idle.insert(index, until);
         cx.timers.arm(until, cx.space, Timer::Idle(index));
+    }
+
+    /// A name is not idle any more.
+    pub(crate) fn forget_idle(&mut self, cx: &mut Context<'_>, index: u32) {
+        if let Some(until) = self.idle.remove(&index) {
+            cx.timers.disarm(until, cx.space, Timer::Idle(index));
+        }
     }
 
     /// The time of an idle name is over.

@@ -29,6 +29,7 @@ impl LockTable {
             _ => {
                 cx.counters.waits += 1;
                 self.resources[resource].join_waiting(&mut self.locks, index);
+                self.note_place(index);
                 self.arm_limit(cx, index);
                 self.tell(cx, resource, Want::Request(mode));
             }
@@ -128,7 +129,7 @@ impl LockTable {
     }
 
     /// Takes a lock off whatever queue it is on. What it holds still counts.
-    fn leave_queue(&mut self, index: u32) {
+    pub(crate) fn leave_queue(&mut self, index: u32) {
         let lock = &self.locks[index];
         let state = lock.state;
         let resource = &mut self.resources[lock.resource];
@@ -218,6 +219,7 @@ impl LockTable {
         lock.since = cx.now.into();
         self.resources[resource].leave_granted(&mut self.locks, index);
         self.resources[resource].join_converting(&mut self.locks, index);
+        self.note_place(index);
         self.arm_limit(cx, index);
         match bug("queued-conversion-tells-converters") {
             true => self.tell_all(cx, resource, Want::Request(mode), index),

@@ -92,7 +92,29 @@ pub enum Tagged {
     /// One lock of the sender, for the new master.
     Record(Box<Record>),
     /// Every lock that had to move was sent, and every lost member is harmless.
-    LocksDone,
+    LocksDone {
+        /// The sender's layout of the lockspace, as a number: who has another one is not one of us.
+        layout: u32,
+    },
+    /// A name that the sender mastered by its slot, for the slot's new owner (nodir only).
+    Value(Box<Ceded>),
+}
+
+/// What a master by slot knows of a name that it gives up.
+#[derive(Clone, PartialEq, Hash, Debug)]
+pub struct Ceded {
+    /// The name.
+    pub name: Name,
+    /// The value block, once written.
+    pub value: Option<Value>,
+    /// Times it was written.
+    pub seq: u32,
+    /// The VALNOTVALID mark.
+    pub invalid: bool,
+    /// The last grant's number: of two that gave the name up, the later one counts.
+    pub last: Token,
+    /// Whether the sender had the slot right before, so that nobody can have written since.
+    pub sure: bool,
 }
 
 /// A lock as its owner knows it, for the new master of its name.
@@ -169,6 +191,8 @@ pub enum Traffic {
         flags: LockFlags,
         /// Owner's process id.
         pid: u32,
+        /// The owner's view; counts where masters are by slot.
+        view: ViewId,
     },
     /// A conversion.
     Convert {
@@ -284,6 +308,8 @@ pub struct Standing {
     pub value_seq: u32,
     /// Number of the last grant.
     pub token: Token,
+    /// Number of the mastership: the owner may remember an earlier one.
+    pub term: Token,
     /// Its place in its queue.
     pub place: i64,
 }

@@ -9,8 +9,8 @@ use crate::lockspace::{Context, LockTable};
 use crate::seeded::cluster_fault;
 use crate::timer::{Timer, Timers};
 use crate::{
-    Audit, ClientId, DumpPage, Errno, Input, Instant, LockId, LockspaceId, LockspaceInfo, Marks,
-    Member, Message, NodeCounters, NodeId, Outbox, Output, Reason, Request, ResourceInfo,
+    Audit, ClientId, DumpPage, Errno, Input, Instant, Layout, LockId, LockspaceId, LockspaceInfo,
+    Marks, Member, Message, NodeCounters, NodeId, Outbox, Output, Reason, Request, ResourceInfo,
     Whereabouts,
 };
 
@@ -42,6 +42,8 @@ pub struct Node {
     pub(crate) timers: Timers,
     counters: NodeCounters,
     now: Instant,
+    /// Lockspaces that are laid out in a special way.
+    pub(crate) layouts: BTreeMap<Vec<u8>, Layout>,
     /// When the lease ends.
     lease_until: Instant,
     /// Without a lease since the last step.
@@ -61,6 +63,7 @@ impl Node {
             timers: Timers::default(),
             counters: NodeCounters::default(),
             now: Instant(0),
+            layouts: BTreeMap::new(),
             lease_until: Instant(u64::MAX),
             frozen: false,
         }
@@ -69,6 +72,11 @@ impl Node {
     /// Replaces the ceilings.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+    }
+
+    /// How a lockspace of this name is laid out from its next creation on; the same on every node.
+    pub fn set_layout(&mut self, name: &[u8], layout: Layout) {
+        self.layouts.insert(name.to_vec(), layout);
     }
 
     /// Who this node is: its life. In a lockspace it is a stay of it ([`Output::Join`]).

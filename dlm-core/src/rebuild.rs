@@ -5,7 +5,7 @@ use crate::away::{Kind, OpKind, Rebuilt};
 use crate::cluster::Job;
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
-use crate::message::{Flight, Record, Tagged, Traffic};
+use crate::message::{Ceded, Flight, Record, Tagged, Traffic};
 use crate::mode::{ValueMove, value_move};
 use crate::slab::NIL;
 use crate::{
@@ -33,6 +33,9 @@ impl LockTable {
 
     /// A lock record for a name that this node is to master (R14).
     pub(crate) fn on_record(&mut self, cx: &mut Context<'_>, from: Member, record: Record) {
+        if self.cluster.layout.nodir && !self.takes_records(cx, &record.name) {
+            return;
+        }
         self.saw_token(record.under);
         let resource = match self.find_resource(record.name.as_bytes()) {
             Some(resource) if self.resources[resource].role.is_none() => {
@@ -156,6 +159,11 @@ impl LockTable {
         self.resources[resource].pinned = true;
         self.cluster.marks.names_rebuilt += 1;
         let newest = records.iter().map(|record| record.term).max().unwrap_or_default();
+        if self.cluster.layout.nodir {
+            // The life of a name goes on with its locks (6.4).
+            self.resources[resource].term =
+                if newest == Token(0) { self.next_term() } else { newest };
+        }
         let mut value = PendingValue::default();
         for record in &mut records {
             self.lower(record, newest, &mut value);
@@ -268,6 +276,7 @@ impl LockTable {
 
     /// The value block of a rebuilt name (8.5, and rule 4 of section 6).
     fn recover_value(&mut self, resource: u32, records: &[Rebuilt], pending: &PendingValue) {
+        let ceded = self.take_ceded(resource);
         // A holder above CR keeps writers away: what it saw is what there is. Of weaker ones the latest is
         // taken, and marked. Who saw no value block saw zeros; others may have written since.
         let mut sure: Option<(Value, u32)> = None;
@@ -289,9 +298,31 @@ impl LockTable {
                 }
             }
         }
+        let (mut known, mut doubtful) = (None, false);
+        match ceded {
+            // Nobody can have written since.
+            Some(ceded) if ceded.sure => {
+                (known, doubtful) = (Some((ceded.value, ceded.seq)), ceded.invalid);
+            }
+            Some(Ceded { value: Some(value), seq, .. })
+                if best.is_none_or(|(_, known)| newer(seq, known)) =>
+            {
+                best = Some((value, seq));
+            }
+            _ => {}
+        }
         let resource = &mut self.resources[resource];
-        resource.invalid |= sure.is_none() && best.is_some();
-        let mut found = sure.or(best);
+        let mut found = match known {
+            Some((value, seq)) => {
+                resource.value_seq = seq;
+                value.map(|value| (value, seq))
+            }
+            None => {
+                doubtful = sure.is_none() && best.is_some();
+                sure.or(best)
+            }
+        };
+        resource.invalid |= doubtful;
         if let Some((value, seq)) = pending.write
             && found.is_none_or(|(_, old)| !newer(old, seq))
         {
@@ -329,6 +360,9 @@ impl LockTable {
             let role = self.resources[resource].role.as_mut().expect("still being rebuilt");
             role.own.remove(&mut self.locks, Chain::Resource, index);
             self.cluster.away_locks -= 1;
+            if self.cluster.layout.nodir {
+                self.locks[index].rare().place = record.place;
+            }
             resumed.push((index, record.lowered));
         }
         let lock = &self.locks[index];

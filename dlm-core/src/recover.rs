@@ -52,7 +52,10 @@ impl LockTable {
         });
         self.cluster.moved_all = false;
         self.cluster.locks_due = members.iter().copied().collect(); // 6
-        if !need.is_empty() {
+        self.cluster.strangers.clear();
+        if self.cluster.layout.nodir {
+            self.begin_by_slot(cx, need);
+        } else if !need.is_empty() {
             self.cluster.names_due = members.iter().copied().collect();
             self.say_to_all(cx, &Tagged::NeedNames { slots: need }); // 3
         }
@@ -93,8 +96,10 @@ impl LockTable {
     }
 
     /// Once every lost member is safe, locks whose master is lost move (R13).
-    fn check_all_safe(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn check_all_safe(&mut self, cx: &mut Context<'_>) {
         let moving = self.cluster.jobs.iter().any(|job| matches!(job, Job::Move { .. }));
+        let nodir = self.cluster.directory.nodir.as_deref();
+        let moving = moving || nodir.is_some_and(|nodir| !nodir.needs_known());
         if !self.cluster.all_safe() || self.cluster.locks_done_said || moving {
             return;
         }
@@ -214,6 +219,10 @@ impl LockTable {
             let Some(role) = self.resources.get(index).and_then(|r| r.role.as_deref()) else {
                 continue;
             };
+            if self.cluster.layout.nodir {
+                self.move_by_slot(cx, index);
+                continue;
+            }
             let lost = match role.kind {
                 Kind::Remote { master, .. } => !self.cluster.is_member(master),
                 Kind::Claiming => true,
@@ -234,7 +243,7 @@ impl LockTable {
     }
 
     /// Whether a lock is between two masters, or its master is lost.
-    fn must_move(&self, index: u32) -> bool {
+    pub(crate) fn must_move(&self, index: u32) -> bool {
         self.locks[index].away().is_some_and(|away| {
             away.moving.is_some()
                 || away.master.is_some_and(|master| !self.cluster.is_member(master))
@@ -280,7 +289,7 @@ impl LockTable {
     }
 
     /// What becomes of one own lock whose master is lost (R13): ended, asked for anew, or moved.
-    fn prepare_move(&mut self, cx: &mut Context<'_>, index: u32) {
+    pub(crate) fn prepare_move(&mut self, cx: &mut Context<'_>, index: u32) {
         let state = self.locks[index].state;
         let bytes = self.locks[index].flags.any(LockFlags::VALBLK | LockFlags::IVVALBLK)
             && matches!(self.locks[index].granted, Some(Mode::PW | Mode::EX));
@@ -299,7 +308,7 @@ impl LockTable {
         match op.map(|op| op.kind) {
             Some(OpKind::Request) if !cluster_fault("lost-requests-forgotten") => {
                 away.op = Some(Op { kind: OpKind::Request, seq: 0 });
-                away.moving = None;
+                (away.moving, away.master) = (None, None);
                 if away.noted_unlock || away.noted_cancel {
                     self.end_if_noted(cx, index);
                 }
@@ -365,7 +374,13 @@ impl LockTable {
         }
     }
 
-    fn send_records(&mut self, cx: &mut Context<'_>, resource: u32, master: Member, under: Token) {
+    pub(crate) fn send_records(
+        &mut self,
+        cx: &mut Context<'_>,
+        resource: u32,
+        master: Member,
+        under: Token,
+    ) {
         let view = self.cluster.view.id;
         for index in self.own_locks(resource) {
             let record = self.record_of(index, under);
@@ -423,20 +438,30 @@ impl LockTable {
             && self.cluster.all_safe();
         if done {
             self.cluster.locks_done_said = true;
-            self.say_to_all(cx, &Tagged::LocksDone);
+            let layout = self.cluster.layout.mark();
+            self.say_to_all(cx, &Tagged::LocksDone { layout });
         }
     }
 
-    pub(crate) fn on_locks_done(&mut self, cx: &mut Context<'_>, from: Member) {
+    pub(crate) fn on_locks_done(&mut self, cx: &mut Context<'_>, from: Member, layout: u32) {
+        if layout != self.cluster.layout.mark() {
+            self.cluster.strangers.insert(from);
+            return;
+        }
+        if let Some(nodir) = &mut self.cluster.directory.nodir {
+            nodir.forget_dropped(from);
+        }
         let due = &mut self.cluster.locks_due;
         if due.remove(&from) && (due.is_empty() || cluster_fault("thaw-at-first-done")) {
-            self.thaw(cx);
+            if !self.cluster.layout.nodir {
+                self.thaw(cx);
+            }
             self.check_ready(cx);
         }
     }
 
     /// Tells the owners of rebuilt names, then takes the names into service (R15).
-    fn thaw(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn thaw(&mut self, cx: &mut Context<'_>) {
         let round = self.cluster.view.id;
         for owner in core::mem::take(&mut self.cluster.record_owners) {
             if self.cluster.is_member(owner) {
@@ -451,6 +476,7 @@ impl LockTable {
     /// The new master took the names it rebuilt up to round `round` into service: own locks are
     /// settled with it, and what waited for that runs, in order of submission (R16).
     pub(crate) fn on_thawed(&mut self, from: Member, round: ViewId) {
+        self.cluster.marks.thaws_due.remove(&from);
         if from != self.cluster.me {
             self.cluster.jobs.push_back(Job::Settle { master: from, round, from: 1 });
         }
@@ -473,12 +499,7 @@ impl LockTable {
             }
             self.tidy_role(cx, resource);
         }
-        if end < self.resources.end() {
-            return Some(Job::Settle { master, round, from: end });
-        }
-        // Only now: until it was looked at, a record may have been sent once more to who serves already.
-        self.cluster.marks.thaws_due.remove(&master);
-        None
+        (end < self.resources.end()).then_some(Job::Settle { master, round, from: end })
     }
 
     /// Settles one own lock with its new master, if that master thawed it.

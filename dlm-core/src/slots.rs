@@ -1,11 +1,15 @@
 //! The directory's slots: which member answers for which names, as a function of the view.
 //!
 //! 4,096 slots by the top bits of a fixed hash of the name; each slot belongs to the member with the
-//! highest score for it (rendezvous hashing). A change of one member moves only that member's slots.
+//! highest score for it (weighted rendezvous hashing). A change of one member moves only that member's
+//! slots.
 
 use std::sync::Arc;
 
-use crate::Member;
+use crate::{Layout, Member};
+
+/// Most draws of one member for a slot: what a weight counts for.
+const WEIGHT_MAX: u32 = 1024;
 
 /// Slots of a lockspace.
 pub(crate) const SLOTS: usize = 4096;
@@ -26,14 +30,25 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// The slots of a view.
-    pub(crate) fn new(members: &[Member]) -> Self {
+    /// The slots of a view. Every member draws once per unit of its weight, and the highest draw wins;
+    /// where nobody has any weight, all have one.
+    pub(crate) fn new(members: &[Member], layout: &Layout) -> Self {
         if members.len() <= 1 {
             return Self { owners: None };
         }
+        let mut weights: Vec<u32> =
+            members.iter().map(|member| layout.weight(member.node).min(WEIGHT_MAX)).collect();
+        if weights.iter().all(|weight| *weight == 0) {
+            weights.fill(1);
+        }
         let owner = |slot: usize| {
-            let score = |member: &Member| mix((u64::from(member.node.0) << 32) ^ slot as u64);
-            let best = (0..members.len()).max_by_key(|i| (score(&members[*i]), *i));
+            let score = |index: usize| {
+                let node = u64::from(members[index].node.0) << 32;
+                let draws = 0..u64::from(weights[index]);
+                draws.map(|draw| mix(node ^ (draw << 12) ^ slot as u64)).max()
+            };
+            // A member without weight has no draw, which is less than any.
+            let best = (0..members.len()).max_by_key(|index| (score(*index), *index));
             best.unwrap_or(0) as u16
         };
         Self { owners: Some((0..SLOTS).map(owner).collect()) }
@@ -107,9 +122,10 @@ mod tests {
     #[test]
     fn slots_of_names_are_fixed() {
         let vectors: [(&[u8], u16); 4] =
-            [(b"", slot_of(b"")), (b"a", slot_of(b"a")), (b"res0", 0), (b"res1", 0)];
-        assert_ne!(vectors[0].1, vectors[1].1);
-        assert!(vectors.iter().all(|(_, slot)| usize::from(*slot) < SLOTS));
+            [(b"", 3837), (b"a", 2090), (b"res0", 2760), (b"res1", 3079)];
+        for (name, slot) in vectors {
+            assert_eq!(slot_of(name), slot, "{}", name.escape_ascii());
+        }
     }
 
     #[test]
@@ -129,7 +145,8 @@ mod tests {
     #[test]
     fn a_member_that_comes_moves_only_its_own_share() {
         let (three, four) = (members(&[1, 2, 3]), members(&[1, 2, 3, 4]));
-        let (before, after) = (Slots::new(&three), Slots::new(&four));
+        let layout = Layout::default();
+        let (before, after) = (Slots::new(&three, &layout), Slots::new(&four, &layout));
         let mut moved = 0;
         for slot in 0..SLOTS as u16 {
             let (old, new) = (three[before.owner(slot)], four[after.owner(slot)]);
@@ -139,5 +156,22 @@ mod tests {
             }
         }
         assert!((700..1400).contains(&moved), "{moved} slots moved");
+    }
+
+    #[test]
+    fn weights_are_shares_and_who_has_none_owns_nothing() {
+        let three = members(&[1, 2, 3]);
+        let share = |layout: &Layout, of: usize| {
+            let slots = Slots::new(&three, layout);
+            (0..SLOTS as u16).filter(|slot| slots.owner(*slot) == of).count()
+        };
+        let masters = vec![(NodeId(1), 1), (NodeId(3), 3)];
+        let layout = Layout { nodir: false, masters };
+        let shares = [0, 1, 2].map(|of| share(&layout, of));
+        assert_eq!((shares[1], shares[0] + shares[2]), (0, SLOTS));
+        assert!((2900..3250).contains(&shares[2]), "three quarters: {shares:?}");
+        // All masters are away: everybody is one.
+        let elsewhere = Layout { nodir: false, masters: vec![(NodeId(9), 5)] };
+        assert!((0..3).all(|of| share(&elsewhere, of) > 1000));
     }
 }

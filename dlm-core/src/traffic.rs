@@ -5,8 +5,10 @@ use crate::away::{Kind, Op, OpKind, Role};
 use crate::lock::{Lock, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Outcome, Standing, Traffic};
+use crate::nodir::Visit;
 use crate::{
     Call, LockFlags, LockId, LockState, Member, Mode, Name, SbFlags, Status, VALUE_BYTES, Value,
+    ViewId,
 };
 
 impl LockTable {
@@ -18,9 +20,9 @@ impl LockTable {
             return role.parked.push((from, traffic));
         }
         match traffic {
-            Traffic::Request { ref name, lock, seq, mode, flags, pid } => {
+            Traffic::Request { ref name, lock, seq, mode, flags, pid, view } => {
                 let name = name.clone();
-                match self.reception(&name) {
+                match self.reception(&name, view) {
                     Reception::Serve => {
                         self.on_request(cx, from, &name, lock, seq, mode, flags, pid);
                     }
@@ -32,6 +34,7 @@ impl LockTable {
                     Reception::Refuse => {
                         self.send_traffic(cx, from, Traffic::NotMaster { lock, seq });
                     }
+                    Reception::Void => {}
                 }
             }
             Traffic::Convert { to, lock, seq, mode, flags, value, silent } => {
@@ -88,7 +91,14 @@ impl LockTable {
     }
 
     /// What to do with a request for a name (R10).
-    fn reception(&mut self, name: &Name) -> Reception {
+    fn reception(&mut self, name: &Name, view: ViewId) -> Reception {
+        if self.cluster.layout.nodir {
+            return match self.visit(name, view) {
+                Visit::Serve => Reception::Serve,
+                Visit::Park(resource) => Reception::Park(resource),
+                Visit::Void => Reception::Void,
+            };
+        }
         let Some(resource) = self.find_resource(name.as_bytes()) else { return Reception::Refuse };
         match self.resources[resource].role.as_deref() {
             None => Reception::Serve,
@@ -207,6 +217,10 @@ impl LockTable {
         seq: u32,
         outcome: Outcome,
     ) {
+        let nodir = self.cluster.directory.nodir.as_deref();
+        if nodir.is_some_and(|nodir| nodir.was_dropped(to, lock)) {
+            return;
+        }
         let now = Standing {
             granted: None,
             sb_flags: SbFlags(0),
@@ -214,6 +228,7 @@ impl LockTable {
             seen: false,
             value_seq: 0,
             token: crate::Token(0),
+            term: crate::Token(0),
             place: 0,
         };
         let reply = Traffic::Reply { lock, from: LockId(0), seq, outcome, now };
@@ -280,6 +295,7 @@ impl LockTable {
             seen: lock.rare.as_ref().is_some_and(|r| r.seen.is_some() && r.seen == r.value),
             value_seq: lock.value_seq(),
             token: lock.token,
+            term: self.resources[lock.resource].term,
             place,
         };
         (member, id, now)
@@ -425,10 +441,12 @@ impl LockTable {
     }
 
     fn take_standing(&mut self, index: u32, now: &Standing) {
-        let term = match self.resources[self.locks[index].resource].role.as_deref() {
-            Some(Role { kind: Kind::Remote { term, .. }, .. }) => *term,
-            _ => crate::Token(0),
-        };
+        let resource = self.locks[index].resource;
+        if let Some(Role { kind: Kind::Remote { term, .. }, .. }) =
+            self.resources[resource].role.as_deref_mut()
+        {
+            *term = (*term).max(now.term);
+        }
         let lock: &mut Lock = &mut self.locks[index];
         lock.granted = now.granted;
         lock.sb_flags = now.sb_flags;
@@ -442,7 +460,7 @@ impl LockTable {
         }
         if let Some(away) = lock.away_mut() {
             away.place = Some(now.place);
-            away.term = term;
+            away.term = now.term;
         }
     }
 
@@ -506,4 +524,5 @@ enum Reception {
     Serve,
     Park(u32),
     Refuse,
+    Void,
 }

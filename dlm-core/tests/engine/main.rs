@@ -9,6 +9,7 @@
 //! | `replay` | the one-node conformance scenarios against the recorded answers of the kernel |
 //! | `random`, `exhaustive` | engine and naive model (`tests/model`) answer alike |
 //! | `laws` | what must hold after any sequence: exclusion, one end per operation, no leak |
+//! | `nodir` | masters by slot, on several nodes |
 //! | `lease` | what a node without its lease owes |
 //! | `spaces`, `limits`, `ids`, `listing` | lockspace life cycle, ceilings, lock ids, listings |
 
@@ -24,9 +25,11 @@ mod laws;
 mod lease;
 mod limits;
 mod listing;
+mod nodir;
 mod notation;
 mod operation;
 mod random;
 mod replay;
+mod several;
 mod spaces;
 mod tables;

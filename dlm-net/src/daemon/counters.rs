@@ -34,7 +34,7 @@ pub(crate) struct Counters {
 }
 
 /// Names of the counters of messages that were given to other nodes' sessions, by [`kind_of`].
-const MESSAGE_KINDS: [&str; 23] = [
+const MESSAGE_KINDS: [&str; 24] = [
     "sent_lookup",
     "sent_lookup_reply",
     "sent_remove",
@@ -57,6 +57,7 @@ const MESSAGE_KINDS: [&str; 23] = [
     "sent_blocking",
     "sent_not_master",
     "sent_purge",
+    "sent_value",
     "sent_other",
 ];
 
@@ -75,7 +76,8 @@ fn kind_of(body: &Body) -> usize {
             Tagged::Claim { .. } => 7,
             Tagged::ClaimReply { .. } => 8,
             Tagged::Record(_) => 9,
-            Tagged::LocksDone => 10,
+            Tagged::LocksDone { .. } => 10,
+            Tagged::Value(_) => 22,
             _ => MESSAGE_KINDS.len() - 1,
         },
         Body::Traffic(traffic) => match traffic {
@@ -168,8 +170,8 @@ mod tests {
     fn messages_are_counted_by_kind() {
         let mut counters = Counters::default();
         counters.sent(&Body::Traffic(Traffic::Purge { pid: 1 }));
-        counters.sent(&Body::Tagged(dlm_core::ViewId(1), Tagged::LocksDone));
-        counters.sent(&Body::Tagged(dlm_core::ViewId(1), Tagged::LocksDone));
+        counters.sent(&Body::Tagged(dlm_core::ViewId(1), Tagged::LocksDone { layout: 0 }));
+        counters.sent(&Body::Tagged(dlm_core::ViewId(1), Tagged::LocksDone { layout: 0 }));
         let told: Vec<_> = counters.messages().filter(|(_, count)| *count > 0).collect();
         assert_eq!(told, [("sent_locks_done", 2), ("sent_purge", 1)]);
     }

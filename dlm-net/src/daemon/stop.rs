@@ -1,5 +1,6 @@
 //! The end: refused while lockspaces are in use, forced by a second wish (architecture.md section 8).
 
+use dlm_core::{Layout, NodeId};
 use dlm_ipc::hello::DaemonMessage;
 use dlm_ipc::layout::LostReason;
 
@@ -133,6 +134,11 @@ impl Reactor {
             lockspaces: settings.small(Key::LockspacesMax),
             locks_per_client: settings.small(Key::ClientLocksMax),
         });
+        for lockspace in &settings.sections().lockspaces {
+            let masters = lockspace.masters.iter().map(|(node, weight)| (NodeId(*node), *weight));
+            let layout = Layout { nodir: lockspace.nodir, masters: masters.collect() };
+            self.node.set_layout(lockspace.name.as_bytes(), layout);
+        }
         let debug = settings.flag(Key::DaemonDebug) || settings.flag(Key::LogDebug);
         let level = settings.text(Key::Log);
         self.log.set_level(if debug && level != "trace" { "debug" } else { level });

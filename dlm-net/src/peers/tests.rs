@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant as Clock};
 
 use dlm_core::message::{Body, Traffic};
-use dlm_core::{Instant, JOINS_PER_LIFE, LockFlags, LockId, Member, Message, Mode, Name, NodeId};
+use dlm_core::{
+    Instant, JOINS_PER_LIFE, LockFlags, LockId, Member, Message, Mode, Name, NodeId, ViewId,
+};
 use mio::{Events, Poll};
 
 use super::{Config, DownReason, Event, NodeAddress, Peers, Refusal, Versions};
@@ -127,6 +129,7 @@ fn message(from: Member, to: Member, number: u32) -> Message {
             mode: Mode::EX,
             flags: LockFlags::VALBLK,
             pid: 3,
+            view: ViewId(1),
         }),
     }
 }

@@ -13,7 +13,7 @@ use bincode::de::{Decode, Decoder};
 use bincode::enc::Encoder;
 use bincode::enc::write::Writer;
 use bincode::error::{AllowedEnumVariants, DecodeError, EncodeError};
-use dlm_core::message::{Body, Flight, Message, Outcome, Record, Standing, Tagged, Traffic};
+use dlm_core::message::{Body, Ceded, Flight, Message, Outcome, Record, Standing, Tagged, Traffic};
 use dlm_core::{LockFlags, LockId, Member, Mode, Name, NodeId, SbFlags, Token, Value, ViewId};
 
 use super::limits::{BODY_BYTES_MAX, NAMES_MAX, REASON_BYTES_MAX, SLOT_RANGES_MAX, SLOTS};
@@ -229,7 +229,8 @@ macro_rules! record {
 record! { Member { node, incarnation } }
 record! { Hello { minor_min, minor_max, own, peer_incarnation, received, dialled } }
 record! { Message { space, from, to, body } }
-record! { Standing { granted, sb_flags, value, seen, value_seq, token, place } }
+record! { Standing { granted, sb_flags, value, seen, value_seq, token, term, place } }
+record! { Ceded { name, value, seq, invalid, last, sure } }
 record! { Record {
     name, lock, under, term, granted, requested, place, flags, pid, value, seen, value_seq, told,
     flight
@@ -274,13 +275,16 @@ variants! { Tagged, "directory or recovery message":
     8 Claim { name: name }
     9 ClaimReply { name: name, master: master, term: term }
     10 Record { 0: record }
-    11 LocksDone {}
+    11 LocksDone { layout: layout }
+    12 Value { 0: ceded }
 }
 
 variants! { Traffic, "lock message":
     1 Thawed { round: round }
     2 Recorded { lock: lock, id: id }
-    3 Request { name: name, lock: lock, seq: seq, mode: mode, flags: flags, pid: pid }
+    3 Request {
+        name: name, lock: lock, seq: seq, mode: mode, flags: flags, pid: pid, view: view
+    }
     4 Convert {
         to: to, lock: lock, seq: seq, mode: mode, flags: flags, value: value, silent: silent
     }

@@ -1,7 +1,7 @@
 //! The bytes of every kind of message, pinned (wire.md section 5): a release that changes one of them
 //! cannot talk to the one before it.
 
-use dlm_core::message::{Body, Flight, Message, Outcome, Record, Standing, Tagged, Traffic};
+use dlm_core::message::{Body, Ceded, Flight, Message, Outcome, Record, Standing, Tagged, Traffic};
 use dlm_core::{LockFlags, LockId, Member, Mode, Name, NodeId, SbFlags, Token, ViewId};
 use proptest::prelude::*;
 
@@ -24,6 +24,7 @@ fn standing() -> Standing {
         seen: true,
         value_seq: 251,
         token: Token(7 << 32 | 9),
+        term: Token(6),
         place: -3,
     }
 }
@@ -71,12 +72,23 @@ fn tagged() -> Vec<(Tagged, &'static str)> {
             "0a 0172 01 02 03 00 0105 01fb5802 08 fc70110100 00 \
              01bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb 04 01 0103",
         ),
-        (Tagged::LocksDone, "0b"),
+        (Tagged::LocksDone { layout: 0 }, "0b 00"),
+        (
+            Tagged::Value(Box::new(Ceded {
+                name: name(b"c"),
+                value: Some([0xdd; 32]),
+                seq: 2,
+                invalid: true,
+                last: Token(7),
+                sure: false,
+            })),
+            "0c 0163 01dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd 02 01 07 00",
+        ),
     ]
 }
 
 const STANDING: &str = "0104 02 01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa \
-                        01 fbfb00 fd0900000007000000 05";
+                        01 fbfb00 fd0900000007000000 06 05";
 
 fn traffic() -> Vec<(Traffic, String)> {
     let (to, lock, seq) = (LockId(9), LockId(8), 2);
@@ -88,8 +100,16 @@ fn traffic() -> Vec<(Traffic, String)> {
         (Traffic::Thawed { round: ViewId(4) }, "01 04".to_owned()),
         (Traffic::Recorded { lock, id: to }, "02 08 09".to_owned()),
         (
-            Traffic::Request { name: name(b"q"), lock, seq, mode: Mode::EX, flags, pid: 1 },
-            "03 0171 08 02 05 09 01".to_owned(),
+            Traffic::Request {
+                name: name(b"q"),
+                lock,
+                seq,
+                mode: Mode::EX,
+                flags,
+                pid: 1,
+                view: ViewId(100),
+            },
+            "03 0171 08 02 05 09 01 64".to_owned(),
         ),
         (
             Traffic::Convert { to, lock, seq, mode: Mode::NL, flags, value, silent: true },
@@ -193,7 +213,7 @@ fn name_lengths_beyond_the_bound_or_the_frame_are_refused() {
         }
         let short = bytes.clone();
         bytes.extend(vec![b'n'; length]);
-        bytes.extend(bytes_of("08 02 05 09 01"));
+        bytes.extend(bytes_of("08 02 05 09 01 64"));
         let whole = decode_message(&bytes);
         assert_eq!(whole.is_ok(), length <= 64, "length {length}: {whole:?}");
         assert!(decode_message(&short).is_err(), "length {length} and nothing behind it");
@@ -205,7 +225,7 @@ fn numbers_that_mean_nothing_are_refused() {
     let refused = |text: &str| decode_message(&bytes_of(text)).expect_err(text);
     let unknown = |what, found| BodyError::Unknown { what, found };
     assert_eq!(refused("06 01 02 03"), unknown("class of message", 3));
-    assert_eq!(refused("06 01 02 01 11 0c"), unknown("directory or recovery message", 12));
+    assert_eq!(refused("06 01 02 01 11 0d"), unknown("directory or recovery message", 13));
     assert_eq!(refused("06 01 02 01 11 00"), unknown("directory or recovery message", 0));
     assert_eq!(refused("06 01 02 02 0c"), unknown("lock message", 12));
     assert_eq!(refused("06 01 02 02 09 08 06"), unknown("lock mode", 6));
@@ -275,6 +295,7 @@ proptest! {
             mode: Mode::ALL[usize::from(mode)],
             flags: LockFlags(flags),
             pid,
+            view: ViewId(seq),
         };
         let message = Message { space, from, to, body: Body::Traffic(request) };
         let bytes = encode_message(&message).expect("it fits");

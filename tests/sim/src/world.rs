@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use dlm_core::{
-    ClientId, Input, Instant, LockspaceId, Member, Message, Node, NodeId, Outbox, Output, Request,
+    ClientId, Input, Instant, Layout, LockspaceId, Member, Message, Node, NodeId, Outbox, Output, Request,
     View, ViewId,
 };
 
@@ -40,6 +40,8 @@ pub struct Options {
     pub deaths: u64,
     /// How late `safe` may come.
     pub safe_delay: u64,
+    /// Masters are the owners of their names' slots.
+    pub nodir: bool,
     /// Print every event.
     pub trace: bool,
 }
@@ -58,6 +60,7 @@ impl Options {
             cuts: *rng.pick(&[0, 0, 5, 15]),
             deaths: *rng.pick(&[0, 5, 20]),
             safe_delay: *rng.pick(&[1, 20 * MS, 400 * MS]),
+            nodir: rng.chance(30) || std::env::var_os("NODIR").is_some(),
             trace: false,
         }
     }
@@ -240,7 +243,9 @@ impl World {
         self.lives += 1;
         let life = self.lives;
         let member = Member { incarnation: life, ..old };
-        self.hosts[node] = Host { alive: true, node: Node::new(member), ..Host::dead(member) };
+        let mut daemon = Node::new(member);
+        daemon.set_layout(b"sim", Layout { nodir: self.options.nodir, masters: Vec::new() });
+        self.hosts[node] = Host { alive: true, node: daemon, ..Host::dead(member) };
         for client in 0..self.options.clients {
             let id = ClientId::new(client as u32, life as u32);
             self.hosts[node].clients.push(Client::new(id, life * 100 + client as u64));
