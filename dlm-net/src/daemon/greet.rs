@@ -6,7 +6,7 @@ use dlm_ipc::hello::{
     ClientMessage, DaemonMessage, HandleHello, Hello, MESSAGE_BYTES_MAX, Welcome,
 };
 use dlm_ipc::layout::{Geometry, LostReason};
-use dlm_ipc::socket::{Connection, Peer as Credentials, watch_process};
+use dlm_ipc::socket::{Connection, Peer as Credentials};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -52,7 +52,8 @@ impl Reactor {
             Err(error) => return tracing::warn!("a client without credentials: {error}"),
         };
         let fd = connection.as_raw_fd();
-        let id = self.peers.insert(Peer { connection, who, stage: Stage::Greeting });
+        let process = watch(&connection, &who);
+        let id = self.peers.insert(Peer { connection, who, process, stage: Stage::Greeting });
         if let Err(error) = self.register(fd, token(id, Kind::Socket)) {
             tracing::warn!("cannot watch a client: {error}");
             return drop(self.peers.remove(id));
@@ -142,7 +143,7 @@ impl Reactor {
         self.counters.controls += 1;
         let node = self.node.member().node.0;
         let Some(peer) = self.peers.get_mut(id) else { return };
-        peer.stage = Stage::Control(Box::default());
+        (peer.process, peer.stage) = (Ok(None), Stage::Control(Box::default()));
         self.send(id, &Welcome::without_pages(0, node).encode());
     }
 
@@ -159,7 +160,8 @@ impl Reactor {
             self.tell_fault(id, "refused", &format_args!("no pages ({error})"));
             Errno(error.raw_os_error().unwrap_or(libc::ENOMEM))
         })?;
-        let process = watch(&who)?;
+        let process = self.peers.get_mut(id).ok_or(Errno::EBADF)?;
+        let process = std::mem::replace(&mut process.process, Ok(None))?;
         let access = new_access(&who, hello.mode);
         let (name, flags) = (hello.name.clone(), SpaceFlags(hello.flags));
         let create = hello.create.then_some(Create { flags, access });
@@ -383,11 +385,11 @@ impl Reactor {
 
 /// A descriptor for the opener's end; `None` where its process cannot be seen from here, and the
 /// socket has to do.
-fn watch(who: &Credentials) -> Result<Option<OwnedFd>, Errno> {
+fn watch(connection: &Connection, who: &Credentials) -> Result<Option<OwnedFd>, Errno> {
     if who.pid == 0 {
         return Ok(None);
     }
-    match watch_process(who.pid) {
+    match connection.peer_process() {
         Ok(fd) => Ok(Some(fd)),
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOSYS | libc::EINVAL | libc::EPERM) => Ok(None),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use dlm_core::{Completion, LockspaceId};
+use dlm_core::{Completion, Errno, LockspaceId};
 use dlm_ipc::hello::HandleHello;
 use dlm_ipc::layout::{Event, LostReason, Notice, Reply, Submission};
 use dlm_ipc::ring::{Corrupt, Producer, PushError};
@@ -19,6 +19,9 @@ pub struct Peer {
     pub connection: Connection,
     /// Who connected.
     pub who: Credentials,
+    /// The process that connected, until the connection is a handle: `None` where it cannot be seen
+    /// from here, an errno where it has ended or there is no descriptor left.
+    pub process: Result<Option<OwnedFd>, Errno>,
     /// What it is.
     pub stage: Stage,
 }

@@ -105,6 +105,21 @@ impl Connection {
         let groups = sys::peer_groups(self.0.as_fd())?;
         Ok(Peer { pid, uid: found.uid, gid: found.gid, groups })
     }
+
+    /// A descriptor of the process that connected, readable when that ends. To be asked for as soon
+    /// as the connection is there: on kernels before 6.5 it is found by its number, which another
+    /// process may have later.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended already. `EINVAL`: it cannot be seen from here.
+    pub fn peer_process(&self) -> io::Result<OwnedFd> {
+        match sys::peer_pidfd(self.0.as_fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                watch_process(self.peer()?.pid)
+            }
+            found => found,
+        }
+    }
 }
 
 /// A message with what came along.

@@ -344,6 +344,20 @@ pub(crate) fn peer_groups(fd: BorrowedFd<'_>) -> io::Result<Vec<libc::gid_t>> {
     }
 }
 
+/// As [`pidfd_open`], of the process that connected a socket, and of no later one of its number.
+/// `ENOPROTOOPT`: this kernel cannot tell (before 6.5).
+pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    const SO_PEERPIDFD: c_int = 77;
+    let mut fd: c_int = -1;
+    let mut size = size_of::<c_int>() as libc::socklen_t;
+    let (level, value) = (libc::SOL_SOCKET, (&raw mut fd).cast());
+    // SAFETY: `fd` is room for the result, whose size is said.
+    check(unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, SO_PEERPIDFD, value, &raw mut size)
+    })?;
+    Ok(own(fd))
+}
+
 /// A descriptor that becomes readable when the process ends.
 pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.

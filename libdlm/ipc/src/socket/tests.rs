@@ -191,4 +191,7 @@ fn the_end_of_a_process_is_seen() {
     assert!(woken.other, "the end was not reported");
     child.wait().unwrap();
     assert_eq!(watch_process(child.id()).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    // Whoever connected to a socket is known without its number.
+    let (near, _far) = Connection::pair().unwrap();
+    assert!(near.peer_process().is_ok());
 }
