@@ -1,6 +1,5 @@
 //! Which cluster this daemon is of, before it serves: corosync is asked, where membership is its.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use dlm_core::NodeId;
@@ -9,8 +8,13 @@ use super::config::Settings;
 use super::config::table::Key;
 use super::leftover::Remnants;
 use super::state::State;
+use crate::fence::plan::find_program;
+use crate::fence::{fences, probe};
 use crate::membership::corosync::{Corosync, Rules, Survey};
 use crate::membership::{ByHand, External, Fencing, Membership, Single};
+
+/// How long a device may take to answer whether it works, nanoseconds.
+const PROBE_LIMIT: u64 = 60_000_000_000;
 
 /// What corosync says of the cluster; `None` where membership is not corosync's. Settings that the
 /// configuration leaves open follow it.
@@ -54,21 +58,7 @@ pub(super) fn backend(
             _ => Box::new(External::new(node, state)),
         });
     };
-    let fencing = fencing(settings, survey);
-    let powerless: BTreeSet<u32> = survey
-        .nodes
-        .iter()
-        .map(|found| found.node)
-        .filter(|other| *other != survey.own && !fencing.has_power_over(NodeId(*other)))
-        .collect();
-    if survey.two_node && !powerless.is_empty() {
-        return Err(
-            "corosync.conf says two_node: 1, with which both halves of a split go on, and dlm.conf \
-             names no fence agent for the other node; add a device that can switch it off, or a third \
-             node or quorum device and take two_node out"
-                .to_owned(),
-        );
-    }
+    let fencing = fencing(settings, survey)?;
     let rules = Rules {
         quorum_lockspace: settings.flag(Key::EnableQuorumLockspace),
         quorum_fencing: settings.flag(Key::EnableQuorumFencing),
@@ -79,9 +69,43 @@ pub(super) fn backend(
     Ok(Box::new(Corosync::new(survey, rules, state, fencing, clean)))
 }
 
-/// Who makes lost nodes harmless.
-fn fencing(_settings: &Settings, _survey: &Survey) -> Box<dyn Fencing> {
-    Box::new(ByHand::default())
+/// Who makes lost nodes harmless. This node is unfenced first, where the configuration asks for it.
+///
+/// # Errors
+/// A sentence: the node may not take part, or the cluster could split into two that both go on.
+fn fencing(settings: &Settings, survey: &Survey) -> Result<Box<dyn Fencing>, String> {
+    let config = fences::Config::of(settings);
+    let (plans, path) = (&config.plans, &config.path);
+    if survey.two_node {
+        let others = survey.nodes.iter().map(|found| found.node);
+        for other in others.filter(|node| *node != survey.own) {
+            let power = match config.rules.fencing {
+                true => probe::power_over(plans, other, path, config.limit.min(PROBE_LIMIT)),
+                false => Err("enable_fencing is 0".to_owned()),
+            };
+            power.map_err(|trouble| {
+                format!(
+                    "corosync.conf says two_node: 1, with which both halves of a split go on, so each \
+                     node must be able to switch the other off, and {trouble}; make that work, or \
+                     add a third node or a quorum device and take two_node out"
+                )
+            })?;
+        }
+    }
+    // Nothing is written, and there is no Pacemaker to ask: a person fences.
+    let nobody = config.plans.is_default && find_program("stonith_admin", path).is_none();
+    if !config.rules.fencing || nobody {
+        tracing::warn!(
+            "no fence agent is configured: what a lost node held is not given away before somebody \
+             makes sure that it is off and says dlm_tool fence_ack NODE"
+        );
+        return Ok(Box::new(ByHand::default()));
+    }
+    probe::unfence(plans, survey.own, path, config.limit)?;
+    for (_, trouble) in config.missing_agents() {
+        tracing::error!("{trouble}: it cannot fence anybody");
+    }
+    Ok(Box::new(fences::Fences::new(NodeId(survey.own), config)))
 }
 
 /// Addresses of all nodes: those of the configuration, else corosync's.

@@ -22,6 +22,7 @@ use super::reactor::{Parts, Reactor};
 use super::signal::Signals;
 use super::state::State;
 use super::{cluster, kernel, notify, stop};
+use crate::fence::fences::Config;
 use crate::ipc::listen::Door;
 use crate::secure::Crypto;
 use crate::sys;
@@ -101,7 +102,21 @@ fn check_config(arguments: &Arguments) -> Result<(), StartError> {
     let own = Member::of_start(NodeId(settings.small(Key::NodeId)), 0);
     Others::configured(&settings, own, None).map_err(StartError::Config)?;
     let file = settings.file_path().map_or("no file: defaults".into(), Path::to_string_lossy);
-    print(&format!("{file}: good; the socket is {}\n", places.socket.display()))
+    let missing = missing_agents(&settings, &file);
+    // Elsewhere nobody is fenced, and the file may be meant for another machine.
+    let fences = settings.text(Key::Membership) == "corosync" && settings.flag(Key::EnableFencing);
+    if fences && !missing.is_empty() {
+        return Err(StartError::Config(missing.join("\n")));
+    }
+    let notes: String = missing.iter().map(|line| format!("note: {line}\n")).collect();
+    print(&format!("{file}: good; the socket is {}\n{notes}", places.socket.display()))
+}
+
+/// Agents that the file names and that are not here, a line each.
+fn missing_agents(settings: &Settings, file: &str) -> Vec<String> {
+    let config = Config::of(settings);
+    let named = config.missing_agents().into_iter().filter(|(line, _)| *line > 0);
+    named.map(|(line, sentence)| format!("{file}:{line}: {sentence}")).collect()
 }
 
 fn serve(arguments: &Arguments) -> Result<(), StartError> {
@@ -213,15 +228,18 @@ fn prepare(
 }
 
 fn say_what_has_no_effect(settings: &Settings) {
-    let alone = settings.text(Key::Membership) == "single";
+    let peers = [Key::Port, Key::Mark, Key::Crypto, Key::Authkey, Key::Protocol];
     let idle = |key: &&Key| {
-        let acts = key.spec().effect == Effect::Acts
-            || (key.spec().effect == Effect::Cluster
-                && !alone
-                && matches!(
-                    key,
-                    Key::Port | Key::Mark | Key::Crypto | Key::Authkey | Key::Protocol
-                ));
+        let cluster = match settings.text(Key::Membership) {
+            "single" => false,
+            "external" => peers.contains(key),
+            _ => true,
+        };
+        let acts = match key.spec().effect {
+            Effect::Acts => true,
+            Effect::Cluster => cluster,
+            Effect::Nothing => false,
+        };
         !acts && settings.value(**key).1 != Source::Default
     };
     let names: Vec<_> = Key::ALL.iter().filter(idle).map(|key| key.spec().name).collect();

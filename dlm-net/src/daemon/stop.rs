@@ -142,6 +142,7 @@ impl Reactor {
         let debug = settings.flag(Key::DaemonDebug) || settings.flag(Key::LogDebug);
         let level = settings.text(Key::Log);
         self.log.set_level(if debug && level != "trace" { "debug" } else { level });
+        self.membership.configure(settings);
         Ok(())
     }
 

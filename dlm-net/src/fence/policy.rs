@@ -15,9 +15,12 @@ use super::case::{Case, Work};
 use super::event::{Clock, Feared, Input, Note, Output, Rules};
 use super::message::{CaseNote, Message, Outcome, Victim};
 
-/// How long a new round waits after one in which everybody's agents failed, nanoseconds. An agent
-/// that is missing fails at once; it need not be looked for a thousand times a second.
+/// How long the second round waits after one in which everybody's agents failed, nanoseconds; each
+/// further one waits twice as long, up to [`ROUND_PAUSE_MAX`]. An agent that is missing fails at
+/// once, and need not be looked for a thousand times a second.
 pub const ROUND_PAUSE: u64 = 5_000_000_000;
+/// Longest wait for a new round, nanoseconds.
+pub const ROUND_PAUSE_MAX: u64 = 60_000_000_000;
 
 /// How long a feared node whose daemon takes part again may take to become clean before its machine
 /// is fenced, nanoseconds: longer than clients are given to confirm that they lost their locks.
@@ -242,8 +245,9 @@ impl Policy {
         if case.is_exhausted(&fit) {
             let note = if self.rules.repeat { Note::NewRound } else { Note::GivenUp };
             self.outbox.push_back(Output::Note(note(victim)));
+            let pause = (ROUND_PAUSE << case.rounds.min(8)).min(ROUND_PAUSE_MAX);
             case.rounds += 1;
-            case.not_before = clock.mono + ROUND_PAUSE;
+            case.not_before = clock.mono + pause;
         }
     }
 

@@ -205,13 +205,13 @@ fn several_at_once_only_where_the_configuration_says_so() {
 fn when_all_failed_it_starts_over_after_a_pause_or_gives_up() {
     let mut one = Daemon::settled(1, &[1, 3], rules());
     one.fail(3);
-    for round in 0..5 {
+    for (round, pause) in [1, 2, 4, 8, 12, 12].into_iter().enumerate() {
         let [(run, victim)] = one.runs()[..] else { panic!("round {round}") };
         one.end(run, false);
         let orders = one.orders();
         assert!(orders.contains(&Output::Note(Note::AgentsFailed(victim, 1))), "{orders:?}");
         assert!(orders.contains(&Output::Note(Note::NewRound(victim))), "{orders:?}");
-        assert_eq!(one.policy.deadline(), Some(one.now + ROUND_PAUSE));
+        assert_eq!(one.policy.deadline(), Some(one.now + pause * ROUND_PAUSE));
         one.wait();
     }
     let mut one = Daemon::settled(1, &[1, 3], Rules { repeat: false, ..rules() });

@@ -259,7 +259,7 @@ proptest! {
         world.take(&Event::Quorum(true));
         for _ in 0..60 {
             world.deliver(usize::MAX);
-            world.take(&Event::Pass(31));
+            world.take(&Event::Pass(61));
             world.take(&Event::AgentEnds(0, true));
             world.deliver(usize::MAX);
         }

@@ -13,6 +13,8 @@ use dlm_core::{Instant, Member, NodeId};
 use dlm_ipc::control::{DaemonFencing, NodeFencing};
 use mio::{Registry, Token};
 
+use crate::daemon::config::Settings;
+
 /// A life that the cluster lost and that may still do harm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {
@@ -63,6 +65,14 @@ pub trait Fencing {
     /// halves of a split are quorate (`two_node`).
     fn has_power_over(&self, _node: NodeId) -> bool {
         false
+    }
+
+    /// The configuration may have changed.
+    fn configure(&mut self, _settings: &Settings) {}
+
+    /// When a node was made harmless last, seconds of the daemon's clock; 0: never.
+    fn fenced_at(&self, _node: NodeId) -> u64 {
+        0
     }
 
     /// The daemons that take part now, this one included, and whether it may fence: ring numbers agree

@@ -41,6 +41,8 @@ use dlm_core::{Instant, LockspaceId, Member, NodeId, View};
 use dlm_ipc::control::{ChangeRecord, DaemonFencing, NodeFencing, StaysRecord};
 use mio::{Registry, Token};
 
+use crate::daemon::config::Settings;
+
 /// What a backend tells the core.
 #[derive(Clone, PartialEq, Debug)]
 pub enum News {
@@ -189,6 +191,9 @@ pub trait Membership {
     fn cluster_node(&self, _node: NodeId) -> Option<ClusterNode> {
         None
     }
+
+    /// The configuration may have changed.
+    fn configure(&mut self, _settings: &Settings) {}
 
     /// Fencing as a whole.
     fn fencing(&self) -> DaemonFencing {

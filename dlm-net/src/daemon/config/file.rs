@@ -14,6 +14,8 @@ use super::value::{decimal, nearest};
 pub const LINE_BYTES_MAX: usize = 4096;
 /// Most mistakes that are reported at once.
 pub const MISTAKES_MAX: usize = 20;
+/// Most devices that a node is connected to (5.4).
+pub const NODE_DEVICES_MAX: usize = 4;
 /// Largest node id of a `node` line (5.4).
 const MARK_NODE_MAX: u64 = 127;
 
@@ -56,6 +58,8 @@ pub struct Agent {
     pub program: String,
     /// `key=value` words.
     pub arguments: Vec<String>,
+    /// Line of the file that names it, from 1; 0: none does.
+    pub line: usize,
 }
 
 /// A fence device.
@@ -90,16 +94,27 @@ pub fn parse(text: &str) -> Result<File, Vec<Mistake>> {
         let line = line.trim();
         if line.is_empty() {
             section = Section::None;
-        } else if !line.starts_with('#')
-            && let Err(sentence) = parse_line(line, &mut file, &mut section)
-        {
-            mistakes.push(Mistake { line: index + 1, sentence });
+        } else if !line.starts_with('#') {
+            match parse_line(line, &mut file, &mut section) {
+                Ok(()) => number_agents(&mut file, index + 1),
+                Err(sentence) => mistakes.push(Mistake { line: index + 1, sentence }),
+            }
         }
         if mistakes.len() == MISTAKES_MAX {
             break;
         }
     }
     if mistakes.is_empty() { Ok(file) } else { Err(mistakes) }
+}
+
+/// Agents that have no line are of this one.
+fn number_agents(file: &mut File, line: usize) {
+    let last = file.devices.last_mut().map(|device| &mut device.agent);
+    for agent in last.into_iter().chain(&mut file.fence_all) {
+        if agent.line == 0 {
+            agent.line = line;
+        }
+    }
 }
 
 /// Which lines may follow.
@@ -153,13 +168,18 @@ fn setting(line: &str, file: &mut File) -> Result<(), String> {
 
 fn device(words: &[&str], file: &mut File, section: &mut Section) -> Result<(), String> {
     if file.fence_all.is_some() {
-        return Err("device and fence_all exclude each other".to_owned());
+        return Err("device and fence_all exclude each other; take one of them out".to_owned());
     }
     let [name, program, arguments @ ..] = words else {
-        return Err("device takes a name, an agent and its key=value words".to_owned());
+        return Err("device takes a name, an agent and its key=value words, as in: device pdu:a \
+                    fence_apc ipaddr=10.0.0.9"
+            .to_owned());
     };
     if file.devices.iter().any(|device| device.name == *name) {
-        return Err(format!("device {name} is given twice"));
+        return Err(format!(
+            "device {name} is given twice; devices that act together have a suffix each, as in \
+             {name}:1 and {name}:2"
+        ));
     }
     let agent = agent(program, arguments)?;
     let name = (*name).to_owned();
@@ -170,12 +190,28 @@ fn device(words: &[&str], file: &mut File, section: &mut Section) -> Result<(), 
 
 fn connect(words: &[&str], file: &mut File, section: Section) -> Result<(), String> {
     let [name, arguments @ ..] = words else {
-        return Err("connect takes a device's name, node=<id> and its key=value words".to_owned());
+        return Err(
+            "connect takes a device's name, node=<id> and key=value words, as in: connect \
+                    pdu:a node=2 port=7"
+                .to_owned(),
+        );
     };
+    let node = arguments.iter().find_map(|word| word.strip_prefix("node="));
+    let node = node_of(node).map_err(|sentence| {
+        // What stands in the wrong place is told before what is missing in it.
+        device_above(name, file, section).map_or_else(|misplaced| misplaced, |_| sentence)
+    })?;
+    let connected = |device: &&Device| device.connections.iter().any(|(other, _)| *other == node);
+    let count = file.devices.iter().filter(connected).count();
     let device = device_above(name, file, section)?;
-    let node = node_of(arguments.iter().find_map(|word| word.strip_prefix("node=")))?;
     if device.connections.iter().any(|(other, _)| *other == node) {
-        return Err(format!("node {node} is connected to {name} twice"));
+        return Err(format!("node {node} is connected to {name} twice; keep one line"));
+    }
+    if count == NODE_DEVICES_MAX {
+        return Err(format!(
+            "node {node} has {NODE_DEVICES_MAX} devices above, the most that are tried; take one of \
+             its connect lines out"
+        ));
     }
     device.connections.push((node, pairs(arguments)?));
     Ok(())
@@ -183,9 +219,12 @@ fn connect(words: &[&str], file: &mut File, section: Section) -> Result<(), Stri
 
 fn unfence(words: &[&str], file: &mut File, section: Section) -> Result<(), String> {
     let [name] = words else {
-        return Err("unfence takes a device's name".to_owned());
+        return Err("unfence takes the name of the device above, and nothing else".to_owned());
     };
-    device_above(name, file, section)?.unfence = true;
+    let device = device_above(name, file, section)?;
+    if std::mem::replace(&mut device.unfence, true) {
+        return Err(format!("unfence {name} is given twice; keep one line"));
+    }
     Ok(())
 }
 
@@ -203,13 +242,17 @@ fn device_above<'a>(
 
 fn fence_all(words: &[&str], file: &mut File, section: &mut Section) -> Result<(), String> {
     if !file.devices.is_empty() {
-        return Err("fence_all and device exclude each other".to_owned());
+        return Err("fence_all and device exclude each other; take one of them out".to_owned());
     }
     if file.fence_all.is_some() {
-        return Err("fence_all is given twice".to_owned());
+        return Err("fence_all is given twice; keep one line".to_owned());
     }
     let [program, arguments @ ..] = words else {
-        return Err("fence_all takes an agent and its key=value words".to_owned());
+        return Err(
+            "fence_all takes an agent and its key=value words, as in: fence_all fence_sbd \
+                    devices=/dev/sdx"
+                .to_owned(),
+        );
     };
     file.fence_all = Some(agent(program, arguments)?);
     *section = Section::FenceAll;
@@ -303,7 +346,7 @@ fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
 }
 
 fn agent(program: &str, arguments: &[&str]) -> Result<Agent, String> {
-    Ok(Agent { program: program.to_owned(), arguments: pairs(arguments)? })
+    Ok(Agent { program: program.to_owned(), arguments: pairs(arguments)?, line: 0 })
 }
 
 fn pairs(words: &[&str]) -> Result<Vec<String>, String> {
@@ -384,6 +427,7 @@ mod tests {
         assert_eq!(ipmi.connections[0], (2, vec!["node=2".into(), "ip=10.0.0.2".into()]));
         assert_eq!(ipmi.connections[1].0, 3);
         assert!(ipmi.unfence && !pdu.unfence);
+        assert_eq!((ipmi.agent.line, pdu.agent.line), (1, 7));
         assert_eq!(file.lockspaces[0].masters, [(1, 1), (2, 5)]);
         assert!(file.lockspaces[0].nodir);
         assert_eq!(file.node_marks, [(7, 9)]);
@@ -398,6 +442,18 @@ mod tests {
     }
 
     #[test]
+    fn a_node_has_at_most_four_devices() {
+        let device =
+            |n: usize| format!("device d:{n} x\nconnect d:{n} node=1\nconnect d:{n} node=2\n\n");
+        let four: String = (1..=4).map(device).collect();
+        assert_eq!(parse(&four).expect("good").devices.len(), 4);
+        let mistakes = parse(&format!("{four}device e x\nconnect e node=3\nconnect e node=2\n"));
+        let sentence = "node 2 has 4 devices above, the most that are tried; take one of its connect \
+            lines out";
+        assert_eq!(mistakes, Err(vec![Mistake { line: 19, sentence: sentence.to_owned() }]));
+    }
+
+    #[test]
     fn misplaced_or_broken_section_lines_are_refused() {
         let cases = [
             ("device a", "device takes"),
@@ -407,6 +463,14 @@ mod tests {
             ("device a b\nconnect a", "a node is missing"),
             ("device a b\nconnect a node=0", "a node is missing"),
             ("device a b\nconnect a node=1\nconnect a node=1", "connected to a twice"),
+            ("connect a", "must stand right below the line of device a"),
+            ("connect", "connect takes a device's name"),
+            ("device a b\nunfence a\nunfence a", "unfence a is given twice"),
+            ("device a b\nunfence a b", "unfence takes"),
+            ("device a b\nconnect a node=1 c", "'c' is not a key=value word"),
+            ("fence_all", "fence_all takes"),
+            ("fence_all c\nfence_all d", "fence_all is given twice"),
+            ("fence_all c\n\nunfence_all", "on the line below fence_all"),
             ("device a b\ndevice a b", "device a is given twice"),
             ("device a b\nfence_all c", "exclude each other"),
             ("fence_all c\ndevice a b", "exclude each other"),

@@ -14,6 +14,7 @@ use super::message::{Event, LostRecord, Process};
 use super::order::{Act, Order, Rules, Setup};
 use super::survey::Survey;
 use super::sys::{Group, Quorum, Trouble};
+use crate::daemon::config::Settings;
 use crate::daemon::state::State;
 use crate::membership::{ClusterNode, Fencing, FencingNews, Hindrance, Lost, Membership, News};
 
@@ -465,9 +466,13 @@ impl Membership for Corosync {
             added: times.added,
             removed: times.removed,
             failed: times.failed,
-            fenced: 0,
+            fenced: self.fencing.fenced_at(node),
             fencing: self.fencing.of_node(node),
         })
+    }
+
+    fn configure(&mut self, settings: &Settings) {
+        self.fencing.configure(settings);
     }
 
     fn fencing(&self) -> DaemonFencing {
