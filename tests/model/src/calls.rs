@@ -1,7 +1,7 @@
 //! Calls of clients, and what they hear.
 
 use dlm_core::{
-    Blocking, Call, Completion, Convert, Errno, Input, LockCall, LockFlags, LockId, Mode, Request,
+    Blocking, Call, Completion, Convert, Errno, Input, Instant, LockCall, LockFlags, LockId, Mode, Request,
     Status, Unlock, VALUE_BYTES,
 };
 
@@ -19,10 +19,13 @@ impl World {
     /// The next step of a node's program, without those whose lock is gone.
     pub fn next_step(&self, scenario: &Scenario, id: u32) -> Option<(usize, Step)> {
         let host = self.host(id);
-        if !host.up || host.client.lost {
+        if !host.up || host.view == 0 || host.client.lost {
             return None;
         }
-        let program = &scenario.programs[id as usize - 1];
+        let program = match host.life {
+            1 => &scenario.programs[id as usize - 1],
+            _ => &scenario.again,
+        };
         let rest = program.iter().enumerate().skip(host.step);
         let alive = |lock| host.client.last(lock).is_some_and(|held| !held.gone);
         rest.map(|(at, step)| (at, *step)).find(|(_, step)| match step.op {
@@ -34,6 +37,10 @@ impl World {
     /// Whether a node's client can make its next call.
     pub fn can_call(&self, scenario: &Scenario, id: u32) -> bool {
         let Some((_, step)) = self.next_step(scenario, id) else { return false };
+        let host = self.host(id);
+        if host.node.is_frozen(Instant(host.now.0)) {
+            return false; // its client waits
+        }
         let held = self.host(id).client.last(step.lock).filter(|held| !held.gone);
         match (step.op, step.when) {
             (Op::Die | Op::Release { .. }, _) => true,

@@ -18,5 +18,6 @@ pub mod model;
 pub mod rest;
 pub mod scenarios;
 pub mod script;
+pub mod sweep;
 pub mod witness;
 pub mod world;

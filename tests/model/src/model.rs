@@ -3,7 +3,6 @@
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -126,6 +125,9 @@ impl Model for Exploration {
         if actions.is_empty() {
             self.ends.fetch_add(1, Ordering::Relaxed);
         }
+        if self.scenario.must_see.iter().any(|witness| witness.is_a_state()) {
+            (1..=world.hosts.len() as u32).for_each(|id| witness::state(world, id));
+        }
         self.seen.fetch_or(witness::take(), Ordering::Relaxed);
     }
 
@@ -147,17 +149,16 @@ impl Model for Exploration {
     }
 }
 
-/// Explores all of a scenario, or as much as the time allows.
-pub fn explore(scenario: &Scenario, threads: usize, limit: Duration) -> Report {
+/// Explores all of a scenario, or as many steps as are allowed.
+pub fn explore(scenario: &Scenario, threads: usize, steps_max: usize) -> Report {
     quiet_panics();
     let (ends, seen) = (Arc::default(), Arc::default());
     let model =
         Exploration { scenario: scenario.clone(), ends: Arc::clone(&ends), seen: Arc::clone(&seen) };
-    let start = std::time::Instant::now();
     let checker = model
         .checker()
         .threads(threads)
-        .timeout(limit)
+        .target_state_count(steps_max)
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_dfs()
         .join();
@@ -169,7 +170,7 @@ pub fn explore(scenario: &Scenario, threads: usize, limit: Duration) -> Report {
         steps: checker.state_count(),
         ends: ends.load(Ordering::Relaxed),
         depth: checker.max_depth(),
-        exhausted: way.is_none() && start.elapsed() < limit,
+        exhausted: way.is_none() && checker.state_count() < steps_max,
         unseen: scenario.must_see.iter().copied().filter(|w| !w.is_in(seen)).collect(),
         fault: way.map(|way| tell(scenario, &way)),
     }

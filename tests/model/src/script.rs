@@ -68,8 +68,19 @@ pub enum Fault {
     Renumber,
     /// A node that has left: membership decides a view without it. Waits for it.
     Left(u32),
+    /// One dies and another joins, both in one view.
+    Swap {
+        /// Who dies.
+        lost: u32,
+        /// Who joins.
+        joined: u32,
+    },
     /// Between these two nothing travels any more (B5).
     Cut(u32, u32),
+    /// Its lease is over (R20).
+    Freeze(u32),
+    /// It has a lease again.
+    Renew(u32),
 }
 
 /// A scenario.
@@ -87,6 +98,8 @@ pub struct Scenario {
     pub setup: Vec<(u32, Step)>,
     /// What each node's client does, from the front.
     pub programs: Vec<Vec<Step>>,
+    /// What the client of a node does that came back.
+    pub again: Vec<Step>,
     /// What befalls the nodes, in this order, at any moment.
     pub faults: Vec<Fault>,
     /// Views may be skipped (B2).
@@ -111,6 +124,7 @@ impl Scenario {
             nodes: 3,
             setup: Vec::new(),
             programs: vec![Vec::new(); 3],
+            again: Vec::new(),
             faults: Vec::new(),
             skips: false,
             slow_work: false,
@@ -126,6 +140,12 @@ impl Scenario {
         self
     }
 
+    /// Members of the first view, where not all.
+    pub fn first(mut self, ids: &[u32]) -> Self {
+        self.first = ids.to_vec();
+        self
+    }
+
     /// Adds calls before the exploration.
     pub fn given(mut self, node: u32, steps: &[Step]) -> Self {
         self.setup.extend(steps.iter().map(|step| (node, *step)));
@@ -135,6 +155,12 @@ impl Scenario {
     /// What a node's client does.
     pub fn program(mut self, node: u32, steps: &[Step]) -> Self {
         self.programs[node as usize - 1].extend_from_slice(steps);
+        self
+    }
+
+    /// What the client of a node does that came back.
+    pub fn again(mut self, steps: &[Step]) -> Self {
+        self.again.extend_from_slice(steps);
         self
     }
 

@@ -27,8 +27,6 @@ pub enum Witness {
     ClaimWaits,
     /// A record for a name that its receiver serves (R14).
     RecordForServing,
-    /// A record that its receiver has already (R17).
-    RecordTwice,
     /// A thaw of an older round than the receiver's view (R16).
     LateThaw,
     /// A request at a node that does not master the name (R10).
@@ -49,7 +47,7 @@ pub enum Witness {
     Record,
     /// A slot's new owner was told names (R5).
     Names,
-    /// A look-up's answer in a view newer than the one it was asked in.
+    /// A new master took a name into service and says so (R15).
     Thaw,
 }
 
@@ -67,6 +65,11 @@ impl Witness {
     /// Whether it is in a set of [`take`].
     pub fn is_in(self, seen: u64) -> bool {
         seen & (1 << self as u8) != 0
+    }
+
+    /// Whether states show it, not steps.
+    pub fn is_a_state(self) -> bool {
+        matches!(self, Self::LookupWaits | Self::ClaimWaits | Self::RequestParked)
     }
 
     fn note(self) {
@@ -135,13 +138,16 @@ fn traffic_delivery(world: &World, to: u32, traffic: &Traffic) {
     }
 }
 
-/// What is in a node after it handled something.
-pub(crate) fn after(world: &World, id: u32) {
+/// What is in a node.
+pub(crate) fn state(world: &World, id: u32) {
     let host = world.host(id);
     let Some(space) = host.space else { return };
     for owed in host.node.audit(space).owed {
-        if owed.contains("questions") {
+        if owed.contains("look-ups") {
             Witness::LookupWaits.note();
+        }
+        if owed.contains("claims wait") {
+            Witness::ClaimWaits.note();
         }
         if owed.contains("parked") {
             Witness::RequestParked.note();

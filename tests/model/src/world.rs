@@ -285,9 +285,26 @@ impl World {
                 members.retain(|member| *member != id);
                 self.decide(members);
             }
+            Fault::Swap { lost, joined } => {
+                members.retain(|member| *member != lost);
+                self.lose(lost);
+                self.end(lost);
+                self.start(scenario, joined);
+                members.push(joined);
+                members.sort_unstable();
+                self.decide(members);
+            }
+            Fault::Freeze(id) => self.lease(scenario, id, 0),
+            Fault::Renew(id) => self.lease(scenario, id, u64::MAX - 1),
             Fault::Cut(a, b) => self.cuts.push((a, b)),
         }
         self.note_digests();
+    }
+
+    fn lease(&mut self, scenario: &Scenario, id: u32, until: u64) {
+        if self.host(id).up {
+            self.step(scenario, id, Input::LeaseUntil(Instant(until)));
+        }
     }
 
     fn lose(&mut self, id: u32) {
@@ -320,7 +337,7 @@ impl World {
         let mut host = Host::absent(id);
         host.life = self.host(id).life + 1;
         host.up = true;
-        host.step = if host.life == 1 { 0 } else { usize::MAX };
+        host.step = 0;
         host.node = Node::new(Member { node: NodeId(id), incarnation: host.life << 24 });
         self.hosts[id as usize - 1] = Arc::new((0, host));
         self.open(scenario, id);
