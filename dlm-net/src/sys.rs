@@ -240,6 +240,46 @@ fn with_address<T>(
     }
 }
 
+/// Sets a watchdog's timeout in seconds; what the device made of it.
+pub(crate) fn set_watchdog_timeout(device: impl AsFd, seconds: u32) -> io::Result<u32> {
+    /// `_IOWR('W', 6, int)` of `linux/watchdog.h`.
+    const WDIOC_SETTIMEOUT: libc::c_ulong = 0xc004_5706;
+    let mut value = seconds as c_int;
+    let fd = device.as_fd().as_raw_fd();
+    // SAFETY: the request reads and writes one int, which lives for the call.
+    check(unsafe { libc::ioctl(fd, WDIOC_SETTIMEOUT, &raw mut value) })?;
+    Ok(value as u32)
+}
+
+/// Whether a watchdog stops only if a `V` was written before it is closed.
+pub(crate) fn watchdog_closes_by_magic(device: impl AsFd) -> io::Result<bool> {
+    /// `_IOR('W', 0, struct watchdog_info)`: options, firmware version, 32 bytes of name.
+    const WDIOC_GETSUPPORT: libc::c_ulong = 0x8028_5700;
+    const WDIOF_MAGICCLOSE: u32 = 0x100;
+    let mut info = [0u32; 10];
+    let fd = device.as_fd().as_raw_fd();
+    // SAFETY: the request writes 40 bytes, which live for the call.
+    check(unsafe { libc::ioctl(fd, WDIOC_GETSUPPORT, info.as_mut_ptr()) })?;
+    Ok(info[0] & WDIOF_MAGICCLOSE != 0)
+}
+
+/// Sends SIGKILL to the process behind a pidfd: to that one and no later one of its number.
+pub(crate) fn kill_process(pidfd: impl AsFd) -> io::Result<()> {
+    let (fd, none) = (pidfd.as_fd().as_raw_fd(), null_mut::<libc::siginfo_t>());
+    // SAFETY: no signal information is passed; the descriptor is borrowed, hence open.
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGKILL, none, 0) };
+    check(result as c_int).map(drop)
+}
+
+/// Makes a fifo.
+#[cfg(test)]
+pub(crate) fn make_fifo(path: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a live C string.
+    check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).map(drop)
+}
+
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -259,28 +259,66 @@ impl Bed {
         panic!("no end of messages");
     }
 
+    /// Lets this many messages travel or deeds be done, in the order of [`Bed::settle`].
+    pub(crate) fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            if !self.one_message() && !self.one_tick() {
+                return;
+            }
+        }
+    }
+
+    /// As [`Bed::settle`], with the links in an order that `pick` chooses each time.
+    pub(crate) fn settle_by(&mut self, mut pick: impl FnMut(usize) -> usize) {
+        for _ in 0..STEPS_MAX {
+            let open = self.links.iter().filter(|(direction, link)| {
+                !link.is_empty()
+                    && !self.shut.contains(direction)
+                    && !self.still.contains(&direction.1)
+            });
+            let open: Vec<(u32, u32)> = open.map(|(direction, _)| *direction).collect();
+            let due = self.up().into_iter().filter(|node| self.is_due(*node));
+            let due: Vec<u32> = due.collect();
+            if open.is_empty() && due.is_empty() {
+                return;
+            }
+            let at = pick(open.len() + due.len());
+            match open.get(at) {
+                Some(direction) => self.deliver(*direction),
+                None => self.step(due[at - open.len()], Input::Tick),
+            }
+        }
+        panic!("no end of messages");
+    }
+
+    fn deliver(&mut self, (from, to): (u32, u32)) {
+        let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+        if let Some(message) = message {
+            self.step(to, Input::Peer(NodeId(from), message));
+        }
+    }
+
     fn one_message(&mut self) -> bool {
         let free = |((from, to), link): (&(u32, u32), &VecDeque<Message>)| {
             let open = !link.is_empty() && !self.shut.contains(&(*from, *to));
             (open && !self.still.contains(to)).then_some((*from, *to))
         };
-        let Some((from, to)) = self.links.iter().find_map(free) else { return false };
-        let message = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
-        if let Some(message) = message {
-            self.step(to, Input::Peer(NodeId(from), message));
-        }
+        let Some(direction) = self.links.iter().find_map(free) else { return false };
+        self.deliver(direction);
         true
     }
 
     fn one_tick(&mut self) -> bool {
-        let now = self.now;
-        let due = |node: &u32| {
-            let deadline = self.hosts[node].node.deadline();
-            !self.still.contains(node) && deadline.is_some_and(|(at, _)| at <= now)
+        let Some(node) = self.up().into_iter().find(|node| self.is_due(*node)) else {
+            return false;
         };
-        let Some(node) = self.up().into_iter().find(due) else { return false };
         self.step(node, Input::Tick);
         true
+    }
+
+    fn is_due(&self, node: u32) -> bool {
+        let deadline = self.hosts[&node].node.deadline();
+        !self.still.contains(&node) && deadline.is_some_and(|(at, _)| at <= self.now)
     }
 
     /// Lets time go by.
@@ -303,6 +341,20 @@ impl Bed {
             && up.all(over)
             && self.still.is_empty()
             && self.links.values().all(VecDeque::is_empty)
+    }
+
+    /// What is not quiet, in words.
+    pub(crate) fn unrest(&self) -> String {
+        let mut text = format!("still {:?}, {:?}", self.still, self.view);
+        for (node, host) in self.hosts.iter().filter(|(_, host)| host.alive) {
+            let info = host.space.and_then(|space| host.node.lockspace(space));
+            let info = info.map(|info| (info.view, info.due));
+            text += &format!("\n  node {node}: {info:?}");
+        }
+        for (direction, link) in self.links.iter().filter(|(_, link)| !link.is_empty()) {
+            text += &format!("\n  {direction:?}: {} messages", link.len());
+        }
+        text
     }
 
     /// What was heard since the last time.

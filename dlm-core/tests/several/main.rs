@@ -6,7 +6,10 @@
 //! | `bed` | nodes, links and membership under the test's hand |
 //! | `agree` | the table check over all nodes, and what may not be left over |
 //! | `play` | runs the text tables in `tables/` |
-//! | `races` | cases with many rounds, or with every order of something |
+//! | `hands` | clients by number, for the modules below |
+//! | `changes` | membership changes at every moment of another one, and in a row |
+//! | `races` | many rounds, and messages in every order |
+//! | `scale` | how the cost of things grows |
 
 #[path = "../engine/notation.rs"]
 #[allow(dead_code, reason = "a part of the notation is used here")]
@@ -14,4 +17,8 @@ mod notation;
 
 mod agree;
 mod bed;
+mod changes;
+mod hands;
 mod play;
+mod races;
+mod scale;

@@ -19,6 +19,7 @@
 //! | [`feeder`] | that somebody: the rules B1 to B4 of recovery.md as a state machine |
 //! | [`feed`] | the conversations of a feeder with its daemons |
 //! | [`lease`] | how long a node may act on its own word |
+//! | [`watchdog`] | what resets a machine that nobody can vouch for |
 //! | [`Fencing`] | who makes lost nodes harmless, for backends that do not know by themselves |
 
 #[allow(dead_code)] // until the daemon starts it
@@ -29,6 +30,7 @@ pub mod feeder;
 pub mod lease;
 mod fencing;
 mod single;
+pub mod watchdog;
 
 pub use external::External;
 pub use fencing::{ByHand, Fencing, FencingNews, Lost};

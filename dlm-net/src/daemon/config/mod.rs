@@ -233,6 +233,11 @@ impl Settings {
         self.text(key) == "1"
     }
 
+    /// A span of time in nanoseconds; `None` where it is `none`.
+    pub fn nanos(&self, key: Key) -> Option<u64> {
+        value::milliseconds(self.text(key)).map(|millis| millis * 1_000_000)
+    }
+
     /// Permission bits.
     pub fn octal(&self, key: Key) -> u32 {
         value::octal(self.text(key)).expect("the key's kind is octal")

@@ -138,8 +138,11 @@ keys! {
     LookalikeDir "lookalike_dir" None, Kind::Path, "", start Acts,
         "Where the look-alike of /sys/kernel/config/dlm/cluster is kept. Default: \
          config/dlm/cluster in run_dir.";
-    AbstractSocket "abstract_socket" None, FLAG, "0", start Cluster,
-        "Serve the original's abstract query socket; not part of this version.";
+    AbstractSocket "abstract_socket" None, FLAG, "0", start Acts,
+        "Serve the original's abstract query socket, for the distribution's dlm_tool: read only, for \
+         those whom socket_mode admits, once in a network namespace.";
+    FenceTimeout "fence_timeout" None, Kind::Number { min: 1, max: 86_400 }, "300", run Cluster,
+        "Seconds that a fence agent may run before it is killed and counts as failed.";
     ClientsMax "clients_max" None, Kind::Number { min: 1, max: 1_000_000 }, "16384", run Acts,
         "Most connections at once; each open lockspace handle is one.";
     LockspacesMax "lockspaces_max" None, Kind::Number { min: 1, max: 65_536 }, "1024", run Acts,
@@ -159,6 +162,23 @@ keys! {
     Log "log" None,
         Kind::Choice { words: &["error", "warn", "info", "debug", "trace"], numbered: false },
         "info", run Acts, "Least important lines that are logged.";
+    Lease "lease" None, Kind::Span { none: true, min: 400, max: 3_600_000 }, "none", start Cluster,
+        "Seconds for which a node may grant after the cluster last had it; then it freezes, ends its \
+         clients and is reset, and the others go on without a fence device. none = fencing alone. \
+         The same on all nodes.";
+    LeaseTick "lease_tick" None, Kind::Span { none: false, min: 10, max: 60_000 }, "0.25", start Cluster,
+        "Seconds between the signs of life that renew the lease.";
+    LeaseGrace "lease_grace" None, Kind::Span { none: false, min: 20, max: 3_600_000 }, "2",
+        start Cluster,
+        "Seconds from the end of the lease until clients are killed that have not closed; after half \
+         of them they are told.";
+    LeaseDrift "lease_drift" None, Kind::Number { min: 0, max: 50 }, "1", start Cluster,
+        "Percent by which one machine's clock may run faster than another's.";
+    Watchdog "watchdog" None, Kind::PathOrNone, "/dev/watchdog", start Cluster,
+        "Device that resets this machine when its lease is over and clients may still act. none = \
+         nothing does: a machine whose daemon is stopped is then taken for harmless while it is not.";
+    WatchdogTimeout "watchdog_timeout" None, Kind::Number { min: 1, max: 3_600 }, "10", start Cluster,
+        "Seconds after which a watchdog that is not fed resets the machine. The same on all nodes.";
     Crypto "crypto" None, Kind::Choice { words: &["noise", "none"], numbered: false },
         "noise", start Cluster, "Encryption between nodes.";
     Authkey "authkey" None, Kind::Path, "/etc/dlm/authkey", start Cluster,

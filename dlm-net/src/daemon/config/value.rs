@@ -30,6 +30,17 @@ pub enum Kind {
     Path,
     /// A group's name or number, or nothing.
     Group,
+    /// Seconds, with up to three decimals, or perhaps `none`.
+    Span {
+        /// Whether `none` is allowed.
+        none: bool,
+        /// Least, in milliseconds.
+        min: u64,
+        /// Most, in milliseconds.
+        max: u64,
+    },
+    /// An absolute path, or `none`.
+    PathOrNone,
 }
 
 impl Kind {
@@ -59,6 +70,15 @@ impl Kind {
                 let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ':';
                 value.chars().all(good).then(|| value.to_owned())
             }
+            Self::Span { none: true, .. } | Self::PathOrNone if value == NONE => {
+                Some(NONE.to_owned())
+            }
+            Self::Span { min, max, .. } => {
+                milliseconds(value).filter(|span| (min..=max).contains(span)).map(in_seconds)
+            }
+            Self::PathOrNone => {
+                (value.starts_with('/') && !value.contains('\0')).then(|| value.to_owned())
+            }
         };
         normal.ok_or_else(|| format!("'{value}' is not {}", self.allowed()))
     }
@@ -79,6 +99,11 @@ impl Kind {
             }
             Self::Path => "an absolute path".to_owned(),
             Self::Group => "a group's name or number".to_owned(),
+            Self::Span { none, min, max } => {
+                let range = format!("{} to {} seconds", in_seconds(min), in_seconds(max));
+                if none { format!("none or {range}") } else { range }
+            }
+            Self::PathOrNone => "none or an absolute path".to_owned(),
         }
     }
 
@@ -92,6 +117,22 @@ impl Kind {
 pub fn decimal(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if digits { text.parse().ok() } else { None }
+}
+
+/// The word for "there is none".
+pub const NONE: &str = "none";
+
+/// Seconds with up to three decimals, as milliseconds.
+pub fn milliseconds(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let part = if part.len() <= 3 { format!("{part:0<3}") } else { return None };
+    decimal(whole)?.checked_mul(1000)?.checked_add(decimal(&part)?)
+}
+
+/// Milliseconds as seconds with as few decimals as do.
+fn in_seconds(millis: u64) -> String {
+    let text = format!("{}.{:03}", millis / 1000, millis % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Permission bits from octal text, with or without a leading 0.
@@ -142,6 +183,8 @@ mod tests {
         let choice = Kind::Choice { words: &["tcp", "sctp"], numbered: true };
         let only = Kind::Choice { words: &["single"], numbered: false };
         let name = Kind::Name { bytes_max: 4 };
+        let span = Kind::Span { none: true, min: 250, max: 10_000 };
+        let always = Kind::Span { none: false, min: 250, max: 10_000 };
         let good = [
             (Kind::Flag, "1", "1"),
             (number, "007", "7"),
@@ -154,6 +197,12 @@ mod tests {
             (Kind::Path, "/a b", "/a b"),
             (Kind::Path, "", ""),
             (Kind::Group, "wheel", "wheel"),
+            (span, "none", "none"),
+            (span, "4", "4"),
+            (span, "0.250", "0.25"),
+            (span, "10.", "10"),
+            (Kind::PathOrNone, "/dev/w", "/dev/w"),
+            (Kind::PathOrNone, "none", "none"),
         ];
         for (kind, value, normal) in good {
             assert_eq!(kind.check(value).as_deref(), Ok(normal), "{kind:?} {value}");
@@ -171,6 +220,17 @@ mod tests {
             (Kind::Octal, "1777", "'1777' is not permission bits in octal, up to 0777"),
             (Kind::Path, "a", "'a' is not an absolute path"),
             (Kind::Group, "a b", "'a b' is not a group's name or number"),
+            (span, "0.2", "'0.2' is not none or 0.25 to 10 seconds"),
+            (span, "10.001", "'10.001' is not none or 0.25 to 10 seconds"),
+            (span, "1.2345", "'1.2345' is not none or 0.25 to 10 seconds"),
+            (span, "-1", "'-1' is not none or 0.25 to 10 seconds"),
+            (
+                span,
+                "18446744073709551615",
+                "'18446744073709551615' is not none or 0.25 to 10 seconds",
+            ),
+            (always, "none", "'none' is not 0.25 to 10 seconds"),
+            (Kind::PathOrNone, "", "'' is not none or an absolute path"),
         ];
         for (kind, value, sentence) in bad {
             assert_eq!(kind.check(value), Err(sentence.to_owned()), "{kind:?} {value}");
