@@ -100,10 +100,7 @@ impl Connection {
     /// # Errors
     /// None in normal life.
     pub fn peer(&self) -> io::Result<Peer> {
-        let found = sys::peer_credentials(self.0.as_fd())?;
-        let pid = u32::try_from(found.pid).map_err(|_| io::ErrorKind::InvalidData)?;
-        let groups = sys::peer_groups(self.0.as_fd())?;
-        Ok(Peer { pid, uid: found.uid, gid: found.gid, groups })
+        peer_of(self.0.as_fd())
     }
 
     /// A descriptor of the process that connected, readable when that ends. To be asked for as soon
@@ -243,6 +240,17 @@ fn in_use(path: &Path) -> io::Error {
     let text =
         format!("another dlmd serves at {}; stop it, or choose another path", path.display());
     io::Error::new(io::ErrorKind::AddrInUse, text)
+}
+
+/// Who is at the other end of a connected UNIX socket.
+///
+/// # Errors
+/// None in normal life.
+pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let found = sys::peer_credentials(socket)?;
+    let pid = u32::try_from(found.pid).map_err(|_| io::ErrorKind::InvalidData)?;
+    let groups = sys::peer_groups(socket)?;
+    Ok(Peer { pid, uid: found.uid, gid: found.gid, groups })
 }
 
 /// A descriptor that becomes readable when process `pid` ends.

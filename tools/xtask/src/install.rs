@@ -49,6 +49,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
     manuals(places, &target)?;
     completions(places, &target)?;
     units(places, &target)?;
+    examples(places, &target)?;
     if target.destdir.as_os_str().is_empty() {
         refresh_loader();
     }
@@ -123,12 +124,14 @@ fn pkg_config(places: &Places, target: &Target) -> io::Result<()> {
     Ok(())
 }
 
-/// dlmd answers to its old name too: then it daemonizes, as the original did.
+/// dlmd answers to its old name too: then it daemonizes, as the original did. Fence agents of our own
+/// lie beside it, where a daemon that was started by the system finds them.
 fn programs(places: &Places, target: &Target) -> io::Result<()> {
     let folder = target.put(&target.place("sbin"))?;
     for name in ["dlmd", "dlm_tool", "dlm_bench"] {
         replace(&places.release().join(name), &folder.join(name), 0o755)?;
     }
+    copy_all(&places.dist().join("agents"), &folder, 0o755, |_| true)?;
     products::link("dlmd", &folder.join("dlm_controld"))
 }
 
@@ -173,7 +176,25 @@ fn units(places: &Places, target: &Target) -> io::Result<()> {
     let folder = target.put(&target.place("lib/systemd/system"))?;
     let program = target.place("sbin/dlmd").display().to_string();
     let unit = fs::read_to_string(places.dist().join("dlmd.service"))?;
-    write(&folder.join("dlmd.service"), &unit.replace("@DLMD@", &program), 0o644)
+    write(&folder.join("dlmd.service"), &unit.replace("@DLMD@", &program), 0o644)?;
+    // A loader prefers our folder to Debian's by itself below /usr/local; elsewhere it is told.
+    let library_folder = target.place(&target.libraries);
+    let environment = match target.prefix.to_str() {
+        Some("/usr" | "/usr/local") => String::new(),
+        _ => format!("Environment=LD_LIBRARY_PATH={}", library_folder.display()),
+    };
+    let dropin = "lvmlockd.service.d/dlmd.conf";
+    let text = fs::read_to_string(places.dist().join(dropin))?;
+    let line = if environment.is_empty() { environment } else { environment + "\n" };
+    let text = text.replace("@ENVIRONMENT@\n", &line);
+    let folder = target.put(&target.place("lib/systemd/system/lvmlockd.service.d"))?;
+    write(&folder.join("dlmd.conf"), &text, 0o644)
+}
+
+/// Files to start from.
+fn examples(places: &Places, target: &Target) -> io::Result<()> {
+    let folder = target.put(&target.place("share/doc/dlm/examples"))?;
+    copy_all(&places.dist().join("examples"), &folder, 0o644, |_| true)
 }
 
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
