@@ -28,8 +28,9 @@ pub struct Feeder {
     spaces: BTreeMap<Vec<u8>, Space>,
     /// Last view number used.
     last_view: u32,
-    /// Single lives that are harmless.
+    /// Single lives that are harmless, and up to which life each node's are.
     harmless: BTreeSet<Member>,
+    harmless_up_to: BTreeMap<u32, u64>,
     /// Nobody is let into a lockspace.
     closed: bool,
 }
@@ -58,15 +59,16 @@ impl Feeder {
             spaces: BTreeMap::new(),
             last_view: u32::try_from(wall_seconds).unwrap_or(u32::MAX / 2),
             harmless: BTreeSet::new(),
+            harmless_up_to: BTreeMap::new(),
             closed: false,
         }
     }
 
     /// This life is harmless, somebody found out, and all lives of the node up to `bound`.
     pub fn found_harmless(&mut self, life: Member, bound: u64) {
-        let known = self.nodes.entry(life.node.0).or_default();
-        let news = self.harmless.insert(life) | (known.gone_below <= bound);
-        known.gone_below = known.gone_below.max(bound + 1);
+        let known = self.harmless_up_to.entry(life.node.0).or_insert(0);
+        let news = self.harmless.insert(life) | (*known < bound);
+        *known = bound.max(*known);
         if news {
             self.decide();
         }
@@ -171,11 +173,12 @@ impl Feeder {
 
     /// B3: whether a member can do no harm any more.
     fn is_harmless(&self, member: Member) -> bool {
-        if self.harmless.contains(&member.life()) {
+        let life = member.life().incarnation;
+        let bound = self.harmless_up_to.get(&member.node.0).copied();
+        if self.harmless.contains(&member.life()) || bound.is_some_and(|bound| life <= bound) {
             return true;
         }
         let Some(known) = self.nodes.get(&member.node.0) else { return false };
-        let life = member.life().incarnation;
         if life < known.gone_below {
             return true;
         }

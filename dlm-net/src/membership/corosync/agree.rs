@@ -25,6 +25,7 @@ impl Order {
             let known = self.harmless.entry(*node).or_insert(0);
             *known = (*known).max(*life);
         }
+        self.cleared.extend(&hello.cleared);
         self.views.seen(hello.view_floor);
         if Some(hello.tag) == self.tag {
             self.hellos.insert(from, hello);
@@ -73,6 +74,14 @@ impl Order {
                 self.acts.push_back(Act::Lost);
             }
         }
+    }
+
+    /// Whether a life was done without: it cannot take part, or take part again.
+    pub(super) fn is_marked(&self, node: u32, life: u64) -> bool {
+        let out = |record: &LostRecord| record.life == MemberRecord { node, incarnation: life };
+        self.lost.iter().any(|(record, _)| out(record))
+            || self.cleared.contains(&(node, life))
+            || self.harmless.get(&node).is_some_and(|bound| life <= *bound)
     }
 
     /// B3: whether a life can do no harm any more.
@@ -136,11 +145,12 @@ impl Order {
         for (process, hello) in &self.hellos {
             let (node, life) = (process.node, hello.life);
             let member = self.body.get(&node) == Some(&life);
+            let fresh = hello.fresh && !self.is_marked(node, life);
             let out = self.is_silent(*process)
                 || !self.group.contains(process)
                 || self.banned.contains(&(node, life))
                 || self.goodbyes.contains(&(node, life));
-            if !out && (member || (hello.fresh && !wanted.contains_key(&node))) {
+            if !out && (member || (fresh && !wanted.contains_key(&node))) {
                 wanted.insert(node, life);
             }
         }
@@ -163,13 +173,13 @@ impl Order {
             return;
         }
         self.proposed = Some((tag, self.lineage));
-        let lost = self.lost_by(&members);
-        let (after, decider) = (self.lineage, self.setup.life);
-        self.send(Message::Body { tag, after, decider, members, lost });
+        let (lost, idle) = self.lost_by(&members);
+        let (after, decider) = (self.lineage, (self.setup.own.node, self.setup.life));
+        self.send(Message::Body { tag, after, decider, members, lost, idle });
     }
 
-    /// Who is out, and feared, when these take part.
-    fn lost_by(&self, members: &BTreeMap<u32, u64>) -> Vec<LostRecord> {
+    /// Who is feared when these take part, and who is out and held nothing.
+    fn lost_by(&self, members: &BTreeMap<u32, u64>) -> (Vec<LostRecord>, BTreeMap<u32, u64>) {
         let record = |node: u32, life: u64, why: u32, boot: u128| LostRecord {
             life: MemberRecord { node, incarnation: life },
             why,
@@ -177,10 +187,15 @@ impl Order {
             boot,
             witnesses: members.keys().copied().collect(),
         };
-        let mut lost = Vec::new();
+        let mut lost: Vec<LostRecord> = self.feared().map(|(record, _)| record.clone()).collect();
+        let mut idle = BTreeMap::new();
         for (node, life) in &self.body {
-            let stays = members.get(node) == Some(life) || self.goodbyes.contains(&(*node, *life));
-            if !stays && self.views.may_hold(*node, *life) {
+            if members.get(node) == Some(life) {
+                continue;
+            }
+            if self.goodbyes.contains(&(*node, *life)) || !self.views.may_hold(*node, *life) {
+                idle.insert(*node, *life);
+            } else {
                 let why = self.left.get(node).copied().unwrap_or(Left::ProcessDown);
                 let boot = self.views.boot_of(*node, *life);
                 lost.push(record(*node, *life, why.number(), boot));
@@ -199,17 +214,11 @@ impl Order {
                 lost.push(record(process.node, hello.first_life - 1, why, hello.boot));
             }
         }
-        lost
+        (lost, idle)
     }
 
     /// The coordinator's word on who takes part.
-    pub(super) fn on_body(
-        &mut self,
-        decider: u64,
-        members: BTreeMap<u32, u64>,
-        lost: Vec<LostRecord>,
-    ) {
-        self.lineage = Lineage { epoch: self.lineage.epoch + 1, decider };
+    pub(super) fn on_body(&mut self, members: BTreeMap<u32, u64>, lost: Vec<LostRecord>) {
         let names = |nodes: &mut dyn Iterator<Item = &u32>| {
             nodes.map(u32::to_string).collect::<Vec<_>>().join(" ")
         };
@@ -227,6 +236,7 @@ impl Order {
         self.views.note_boots(boots.collect());
         self.body = members;
         self.views.new_body();
+        self.lost.retain(|(record, _)| lost.iter().any(|other| other.life == record.life));
         self.fear(lost);
         self.acts.extend([Act::Members, Act::Lost]);
         if self.takes_part() {

@@ -76,6 +76,8 @@ pub(crate) enum Event {
         members: Vec<Process>,
         /// Who left, and why.
         left: Vec<(Process, Left)>,
+        /// Whether that is since nodes came or went: the new ring is told next.
+        new_ring: bool,
     },
     /// A message.
     Message {
@@ -117,8 +119,8 @@ impl Tag {
 pub(crate) struct Lineage {
     /// How many changes; 0: none was heard of.
     pub(crate) epoch: u64,
-    /// The life that decided the last one.
-    pub(crate) decider: u64,
+    /// Node and life that decided the last one.
+    pub(crate) decider: (u32, u64),
 }
 
 /// A life that was lost and may still do harm.
@@ -157,6 +159,8 @@ pub(crate) struct Hello {
     pub(crate) lost: Vec<LostRecord>,
     /// Up to which life each node is known to be harmless.
     pub(crate) harmless: BTreeMap<u32, u64>,
+    /// Single lives beyond that which are harmless.
+    pub(crate) cleared: BTreeSet<(u32, u64)>,
     /// View numbers up to this one may have been used.
     pub(crate) view_floor: u32,
 }
@@ -174,15 +178,17 @@ pub(crate) enum Message {
         tag: Tag,
         /// What this follows.
         after: Lineage,
-        /// Life of the decider.
-        decider: u64,
+        /// Who decides.
+        decider: (u32, u64),
         /// The life of each node.
         members: BTreeMap<u32, u64>,
-        /// Who is out by this and feared.
+        /// All who are feared from now on.
         lost: Vec<LostRecord>,
+        /// Lives that are out by this and held nothing.
+        idle: BTreeMap<u32, u64>,
     },
     /// A view of a lockspace.
-    View { tag: Tag, lockspace: Vec<u8>, view: ViewRecord },
+    View { tag: Tag, lineage: Lineage, lockspace: Vec<u8>, view: ViewRecord },
     /// A member of a view is harmless.
     Safe { member: MemberRecord },
     /// This life of the node, and all before it, is harmless.
@@ -245,7 +251,7 @@ mod tests {
         let life = MemberRecord { node: 2, incarnation: 7 << 24 };
         let lost = LostRecord { life, why: 3, wall: 5, boot: 1 << 100, witnesses: [1, 3].into() };
         let view = ViewRecord { id: 4, members: vec![life], unsafe_members: Vec::new() };
-        let lineage = Lineage { epoch: 3, decider: 1 << 30 };
+        let lineage = Lineage { epoch: 3, decider: (1, 1 << 30) };
         let hello = Hello {
             tag,
             life: 1,
@@ -257,6 +263,7 @@ mod tests {
             body: [(1, 1)].into(),
             lost: vec![lost.clone()],
             harmless: [(2, 6)].into(),
+            cleared: [(2, 9)].into(),
             view_floor: 9,
         };
         let stay = StayRecord {
@@ -283,11 +290,12 @@ mod tests {
             Message::Body {
                 tag,
                 after: lineage,
-                decider: 1,
+                decider: (1, 1),
                 members: [(1, 1)].into(),
                 lost: vec![lost],
+                idle: [(2, 1)].into(),
             },
-            Message::View { tag, lockspace: b"a".to_vec(), view },
+            Message::View { tag, lineage, lockspace: b"a".to_vec(), view },
             Message::Safe { member: life },
             Message::Harmless { node: 1, life: 2 },
             Message::Tick { at: u64::MAX },

@@ -30,6 +30,9 @@ const SILENT_TICKS: u64 = 16;
 /// A pause of our own from which on others may have gone on without us.
 const GAP: Duration = Duration::from_millis(SILENT_TICKS * 250);
 
+/// What hinders for so long is logged; each change of the ring hinders for a moment.
+const NOTEWORTHY: Duration = Duration::from_millis(750);
+
 /// What the configuration says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
@@ -132,8 +135,9 @@ pub(crate) struct Order {
     /// Our clock had a gap; our tick of this time has to come back first.
     gap: Option<Instant>,
     standing: bool,
-    /// Since when what hinders is as it is.
+    /// Since when what hinders is as it is, and whether that was logged.
     pub(super) hindered: Option<(Hindered, Instant)>,
+    logged: Option<Hindered>,
     pub(super) acts: VecDeque<Act>,
 }
 
@@ -186,6 +190,7 @@ impl Order {
             gap: None,
             standing: true,
             hindered: None,
+            logged: None,
             acts: VecDeque::new(),
         }
     }
@@ -230,8 +235,11 @@ impl Order {
                 self.ring = Some(ring);
                 self.retag();
             }
-            Event::Group { members, left } => {
+            Event::Group { members, left, new_ring } => {
                 self.group = members.into_iter().collect();
+                if new_ring {
+                    self.ring = None;
+                }
                 for (process, why) in left {
                     self.left.insert(process.node, why);
                     self.who.retain(|_, who| who.process != process);
@@ -305,14 +313,18 @@ impl Order {
                     self.views.on_part(from.node, part);
                 }
             }
-            Message::Body { tag, after, decider, members, lost } => {
-                if Some(tag) == self.tag && after == self.lineage {
-                    self.on_body(decider, members, lost);
+            Message::Body { tag, after, decider, members, lost, idle } => {
+                // Who has not caught up yet learns all from it.
+                let follows = after == self.lineage || after.epoch + 1 > self.lineage.epoch;
+                if Some(tag) == self.tag && follows {
+                    self.lineage = Lineage { epoch: after.epoch + 1, decider };
+                    self.cleared.extend(idle);
+                    self.on_body(members, lost);
                 }
             }
-            Message::View { tag, lockspace, view } => {
+            Message::View { tag, lineage, lockspace, view } => {
                 self.views.seen(view.id);
-                if Some(tag) == self.tag && !self.over {
+                if Some(tag) == self.tag && lineage == self.lineage && self.takes_part() {
                     let view = super::super::feeder::view(&view);
                     self.acts.push_back(Act::View { lockspace, view });
                 }
@@ -374,6 +386,7 @@ impl Order {
             body: self.body.clone(),
             lost: self.lost.iter().map(|(record, _)| record.clone()).collect(),
             harmless: self.harmless.clone(),
+            cleared: self.cleared.clone(),
             view_floor: self.views.floor(),
         };
         self.send(Message::Hello(hello));
@@ -397,14 +410,23 @@ impl Order {
     fn judge_standing(&mut self) {
         let hindered = self.hindrance();
         if self.hindered.as_ref().map(|(what, _)| what) != hindered.as_ref() {
-            match &hindered {
-                Some(what) => self.log(what.words()),
-                None => {
-                    self.log("rings agree, the cluster is quorate, this node takes part".into())
-                }
+            if hindered.is_none() && self.logged.take().is_some() {
+                self.log("rings agree, the cluster is quorate, this node takes part".to_owned());
             }
-            self.hindered = hindered.map(|what| (what, self.now));
+            let since = match (&self.hindered, &hindered) {
+                (Some((Hindered::Hello(_), since)), Some(Hindered::Hello(_))) => *since,
+                _ => self.now,
+            };
+            self.hindered = hindered.map(|what| (what, since));
             self.acts.push_back(Act::Members);
+        }
+        if let Some((what, since)) = &self.hindered
+            && self.now >= since.after(NOTEWORTHY)
+            && self.logged.as_ref() != Some(what)
+        {
+            self.logged = Some(what.clone());
+            let words = what.words();
+            self.log(words);
         }
         let good = self.agreed.is_some()
             && (self.may_act() && self.is_agreed() && self.takes_part() && self.gap.is_none());
@@ -482,9 +504,10 @@ impl Order {
         unheard.map(|process| process.node).collect()
     }
 
-    /// Everything of this life is lost.
+    /// Everything of this life is lost, if it took part, or if others believe that it did.
     pub(super) fn end_life(&mut self, why: &'static str) {
-        if self.took_part && !std::mem::replace(&mut self.over, true) {
+        let marked = self.took_part || self.is_marked(self.setup.own.node, self.setup.life);
+        if marked && !std::mem::replace(&mut self.over, true) {
             self.acts.push_back(Act::LifeOver(why));
         }
     }

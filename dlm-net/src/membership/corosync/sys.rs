@@ -28,6 +28,8 @@ const DELIVER_INITIAL_TOTEM_CONF: u32 = 1;
 const TRACK_CHANGES: u32 = 2;
 const TRACK_CURRENT: u32 = 1;
 const NAME_MAX: usize = 128;
+const REASON_NODE_DOWN: u32 = 3;
+const REASON_NODE_UP: u32 = 4;
 
 /// Why corosync cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -211,14 +213,16 @@ extern "C" fn on_confchg(
     member_count: usize,
     left: *const Address,
     left_count: usize,
-    _joined: *const Address,
-    _joined_count: usize,
+    joined: *const Address,
+    joined_count: usize,
 ) {
     let process = |address: &Address| Process { node: address.node, pid: address.pid };
     let members = elements(members, member_count).iter().map(process).collect();
     let left = elements(left, left_count);
+    let new_ring = left.iter().any(|address| address.reason == REASON_NODE_DOWN)
+        || elements(joined, joined_count).iter().any(|address| address.reason == REASON_NODE_UP);
     let left = left.iter().map(|address| (process(address), Left::of(address.reason)));
-    push(Event::Group { members, left: left.collect() });
+    push(Event::Group { members, left: left.collect(), new_ring });
 }
 
 extern "C" fn on_totem_confchg(_handle: u64, ring: RingId, _count: u32, _members: *const u32) {

@@ -203,7 +203,8 @@ impl Order {
                 match command {
                     ControlRequest::View { lockspace, view } => {
                         if self.views.told_views.insert(view.id) {
-                            self.send(Message::View { tag, lockspace, view });
+                            let lineage = self.lineage;
+                            self.send(Message::View { tag, lineage, lockspace, view });
                         }
                     }
                     ControlRequest::Safe { member } => {
