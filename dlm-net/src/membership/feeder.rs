@@ -28,6 +28,9 @@ pub struct Feeder {
     spaces: BTreeMap<Vec<u8>, Space>,
     /// Last view number used.
     last_view: u32,
+    /// Numbers of this feeder, where several may decide one after another: those that leave this rest
+    /// when divided by this many.
+    rest: (u32, u32),
     /// Single lives that are harmless, and up to which life each node's are.
     harmless: BTreeSet<Member>,
     harmless_up_to: BTreeMap<u32, u64>,
@@ -58,10 +61,23 @@ impl Feeder {
             nodes: nodes.into_iter().map(|node| (node, Known::default())).collect(),
             spaces: BTreeMap::new(),
             last_view: u32::try_from(wall_seconds).unwrap_or(u32::MAX / 2),
+            rest: (0, 1),
             harmless: BTreeSet::new(),
             harmless_up_to: BTreeMap::new(),
             closed: false,
         }
+    }
+
+    /// Only numbers that leave `rest` when divided by `among` are used: nobody else of so many uses
+    /// them, so that what two decided who did not know of each other never has one number.
+    pub fn number_among(&mut self, rest: u32, among: u32) {
+        self.rest = (rest % among.max(1), among.max(1));
+    }
+
+    fn next_number(&self) -> u32 {
+        let (rest, among) = self.rest;
+        let next = self.last_view + 1;
+        next + (rest + among - next % among) % among
     }
 
     /// This life is harmless, somebody found out, and all lives of the node up to `bound`.
@@ -120,7 +136,10 @@ impl Feeder {
         if report.life < known.excluded_below {
             return vec![ControlRequest::Exclude { life: report.life }];
         }
-        report.stays.iter().flat_map(|stay| self.commands_for(node, stay)).collect()
+        let (life, at) = (report.life, report.tick);
+        let tick = (at != 0).then_some(ControlRequest::Tick { life, at });
+        let stays = report.stays.iter().flat_map(|stay| self.commands_for(node, stay));
+        tick.into_iter().chain(stays).collect()
     }
 
     fn commands_for(&self, node: u32, stay: &StayRecord) -> Vec<ControlRequest> {

@@ -248,3 +248,14 @@ fn who_cannot_talk_to_all_members_is_not_let_in() {
     talk(&mut feeder, &mut [&mut one, &mut two]);
     assert_eq!(two.view("a").members, [m1, m2]);
 }
+
+#[test]
+fn who_decides_among_several_has_numbers_of_its_own() {
+    let mut feeder = Feeder::new([1], 1000);
+    for (rest, among, next) in
+        [(0, 1, 1001), (1, 4, 1001), (0, 4, 1004), (3, 4, 1003), (5, 4, 1001)]
+    {
+        feeder.number_among(rest, among);
+        assert_eq!(feeder.next_number(), next);
+    }
+}

@@ -68,8 +68,8 @@ impl Order {
     /// These lives are feared from now on, unless they are known to be harmless.
     fn fear(&mut self, lost: Vec<LostRecord>) {
         for record in lost {
-            let known = self.lost.iter().any(|(other, _)| other.life == record.life);
-            if !known && !self.is_harmless(&record) {
+            // Whoever the facts about processes make harmless is noted as such by `prune`.
+            if !self.is_marked(record.life.node, record.life.incarnation) {
                 self.lost.push((record, self.now));
                 self.acts.push_back(Act::Lost);
             }

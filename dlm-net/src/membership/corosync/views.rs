@@ -10,9 +10,6 @@ use super::super::feeder::Feeder;
 use super::message::{Lineage, Message, ReportPart, Tag};
 use super::order::Order;
 
-/// View numbers that are left out when another one decides: the one before may have used them, and
-/// nobody else have heard of it.
-const NUMBERS_LEFT_OUT: u32 = 64;
 /// Bytes of stays in one part of a report, counted as [`weight`] does.
 const PART_WEIGHT_MAX: usize = 64 * 1024;
 
@@ -192,9 +189,14 @@ impl Order {
 
     fn new_feeder(&mut self) -> Feeder {
         self.views.new_body();
-        let floor = u64::from(self.views.floor + NUMBERS_LEFT_OUT).max(self.wall);
+        let floor = u64::from(self.views.floor).max(self.wall);
         self.views.fresh = self.body.keys().copied().collect();
-        Feeder::new(self.body.keys().copied(), floor)
+        let mut feeder = Feeder::new(self.body.keys().copied(), floor);
+        // Another one may have decided views of which nobody here heard.
+        let (nodes, own) = (&self.setup.nodes, self.setup.own.node);
+        let rank = nodes.iter().filter(|node| **node < own).count();
+        feeder.number_among(rank as u32, (nodes.len() as u32).next_power_of_two());
+        feeder
     }
 
     fn tell(&mut self, tag: Tag, feeder: &Feeder) {
