@@ -16,7 +16,7 @@ use crate::own::{OLD, OldCommand, Own, Place, Shell, bytes, help_of, parse, whol
 use crate::spaces::ClientSpaces;
 use crate::{
     counters, dump, dump_config, exec, feed, lock, lockdebug, lockdump, ls, members, no_meaning,
-    orphans, own, set_config, shutdown, status, sys,
+    orphans, own, recovery, set_config, shutdown, status, sys,
 };
 
 /// Runs the command of this process and returns its exit code.
@@ -158,7 +158,7 @@ fn run_own(own: Own, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         Own::Counters(args) => &args.place,
         Own::Shutdown(args) => &args.place,
         Own::Exec(args) => &args.place,
-        Own::Members(args) => &args.place,
+        Own::Members(args) | Own::Recovery(args) => &args.place,
         Own::Safe(args) => &args.place,
         Own::Keygen { .. } | Own::Feed { .. } | Own::Completions { .. } => &Place { socket: None },
     };
@@ -188,6 +188,10 @@ fn run_own(own: Own, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         Own::Members(args) => {
             let lockspace = args.lockspace.map(bytes);
             members::run(&mut cx, lockspace.as_deref(), args.json)
+        }
+        Own::Recovery(args) => {
+            let lockspace = args.lockspace.map(bytes);
+            recovery::run(&mut cx, lockspace.as_deref(), args.json)
         }
         Own::Safe(args) => members::run_safe(&mut cx, args.node, args.json),
         Own::Keygen { file } => feed::run_keygen(cx.out, cx.err, &file),
@@ -228,7 +232,7 @@ log_plock, plocks
 join, leave, joinleave, lockdump, lockdebug
 run, run_start, run_check, run_cancel, run_list
 lock, orphans, purge, counters, shutdown, exec, completions
-members, safe, keygen, feed
+members, recovery, safe, keygen, feed
 
 Options:
   -n               List each node's state in ls

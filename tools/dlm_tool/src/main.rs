@@ -30,6 +30,7 @@ mod name;
 mod no_meaning;
 mod orphans;
 mod own;
+mod recovery;
 mod set_config;
 mod shutdown;
 mod spaces;

@@ -61,6 +61,11 @@ pub(crate) enum Own {
     ///
     /// Each with its incarnation, and lost ones that are not yet known to be safe.
     Members(MembersArgs),
+    /// Show what changes of members did, and how long each step took
+    ///
+    /// The daemon's history, oldest first: who joined, left or failed, when names were known, lost
+    /// nodes safe, locks moved and everything in service again, and how many names waited for it.
+    Recovery(MembersArgs),
     /// Say that a lost node is gone with all its clients
     ///
     /// A person's word where nobody else gives it: survivors give the node's locks away on it. With
@@ -106,7 +111,7 @@ pub(crate) struct LockArgs {
     pub(crate) place: Place,
 }
 
-/// `members`.
+/// `members` and `recovery`.
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
     /// Lockspace
@@ -254,7 +259,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Words that are commands of ours.
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 13] = [
     "lock",
     "orphans",
     "purge",
@@ -262,6 +267,7 @@ pub(crate) const NAMES: [&str; 12] = [
     "shutdown",
     "exec",
     "members",
+    "recovery",
     "safe",
     "keygen",
     "feed",
@@ -402,7 +408,7 @@ mod tests {
         whole().debug_assert();
         let known: Vec<String> =
             Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-        assert_eq!(known, NAMES[..11], "every command of ours is a word that scan knows");
+        assert_eq!(known, NAMES[..12], "every command of ours is a word that scan knows");
     }
 
     #[test]
