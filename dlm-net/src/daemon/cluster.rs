@@ -49,7 +49,7 @@ pub(super) fn backend(
     settings: &Settings,
     survey: Option<&Survey>,
     state: State,
-    remnants: Remnants,
+    mut remnants: Remnants,
 ) -> Result<Box<dyn Membership>, String> {
     let node = NodeId(settings.small(Key::NodeId));
     let Some(survey) = survey else {

@@ -156,7 +156,8 @@ impl Reactor {
             return Err(Errno::ENOMEM);
         }
         let node = self.node.member().node.0;
-        let side = DaemonSide::create(Geometry::DEFAULT, node).map_err(|error| {
+        let name = self.leftovers.rings();
+        let side = DaemonSide::create_named(Geometry::DEFAULT, node, name).map_err(|error| {
             self.tell_fault(id, "refused", &format_args!("no pages ({error})"));
             Errno(error.raw_os_error().unwrap_or(libc::ENOMEM))
         })?;

@@ -5,9 +5,11 @@
 //! anything.
 
 use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::lookalike::file_name;
 
@@ -19,6 +21,7 @@ const FILE_NAME: &str = "lockspaces";
 pub(crate) struct Leftovers {
     path: PathBuf,
     names: BTreeSet<Vec<u8>>,
+    rings: CString,
 }
 
 impl Leftovers {
@@ -28,9 +31,14 @@ impl Leftovers {
         let path = run_dir.join(FILE_NAME);
         let old = std::fs::read(&path).unwrap_or_default();
         let old = String::from_utf8_lossy(&old).lines().map(str::to_owned).collect();
-        let list = Self { path, names: BTreeSet::new() };
+        let list = Self { path, names: BTreeSet::new(), rings: rings_name(run_dir) };
         list.write();
         (list, old)
+    }
+
+    /// The name of the memory files of this run directory's daemons, by which their clients are found.
+    pub(crate) fn rings(&self) -> &CStr {
+        &self.rings
     }
 
     /// A lockspace was created.
@@ -67,22 +75,74 @@ impl Leftovers {
     }
 }
 
-/// Clients of a daemon that crashed on this machine: they hold what they were granted until they look.
+/// A name that no other run directory's daemon gives its memory files.
+fn rings_name(run_dir: &Path) -> CString {
+    let path = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
+    // FNV-1a; two directories of one machine must differ, nothing more.
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = path.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    CString::new(format!("dlm-rings-{hash:016x}")).unwrap_or_default()
+}
+
+/// Clients of a daemon that crashed on this machine: they hold what they were granted until they
+/// look. They are found by what they have mapped; where not all processes can be seen, nothing is
+/// said about them.
 #[derive(Debug)]
 pub(crate) struct Remnants {
+    mark: String,
     feared: bool,
+    look_at: Instant,
 }
+
+/// Between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// Inode of the process namespace in which all processes are seen.
+const ALL_PROCESSES: &str = "pid:[4026531836]";
 
 impl Remnants {
     /// Those of the daemon before in this run directory, if it `crashed` with lockspaces.
-    pub(crate) fn new(_run_dir: &Path, crashed: bool) -> Self {
-        Self { feared: crashed }
+    pub(crate) fn new(run_dir: &Path, crashed: bool) -> Self {
+        let name = rings_name(run_dir).into_string().unwrap_or_default();
+        Self { mark: format!("/memfd:{name} "), feared: crashed, look_at: Instant::now() }
     }
 
-    /// Whether no process is left that has an open handle of that daemon.
-    pub(crate) fn are_gone(&self) -> bool {
+    /// Whether no process is left that has a handle of that daemon. Looks now and then.
+    pub(crate) fn are_gone(&mut self) -> bool {
+        if self.feared && Instant::now() >= self.look_at {
+            self.look_at = Instant::now() + LOOK_PAUSE;
+            self.feared = !self.nobody_maps().unwrap_or(false);
+        }
         !self.feared
     }
+
+    /// An error: not all processes can be looked at.
+    fn nobody_maps(&self) -> io::Result<bool> {
+        if std::fs::read_link("/proc/self/ns/pid")?.as_os_str() != ALL_PROCESSES {
+            return Ok(false);
+        }
+        for entry in std::fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            if pid == std::process::id() {
+                continue;
+            }
+            match std::fs::read(format!("/proc/{pid}/maps")) {
+                Ok(maps) if contains(&maps, self.mark.as_bytes()) => return Ok(false),
+                Ok(_) => {}
+                // It ended meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window == word)
 }
 
 #[cfg(test)]
@@ -107,5 +167,22 @@ mod tests {
         assert!(Leftovers::begin(dir.path()).1.is_empty());
         std::fs::write(dir.path().join(FILE_NAME), b"\xff\xfe\n").expect("writable");
         assert_eq!(Leftovers::begin(dir.path()).1.len(), 1, "odd bytes are survived");
+    }
+
+    #[test]
+    fn clients_of_a_crashed_daemon_are_found_by_what_they_map() {
+        let dir = TempDir::new("remnants");
+        assert!(Remnants::new(dir.path(), false).are_gone());
+        let name = rings_name(dir.path());
+        assert_ne!(name, rings_name(Path::new("/run/dlm")));
+        let mut remnants = Remnants::new(dir.path(), true);
+        let all_seen = std::fs::read_link("/proc/self/ns/pid")
+            .is_ok_and(|link| link.as_os_str() == ALL_PROCESSES);
+        match remnants.nobody_maps() {
+            // Own maps do not count, and nobody else has any of this directory.
+            Ok(gone) => assert_eq!((gone, remnants.are_gone()), (all_seen, all_seen)),
+            Err(error) => println!("SKIPPED: not all processes can be seen here ({error})"),
+        }
+        assert!(contains(b"x 7f /memfd:a (deleted)", b"/memfd:a ") && !contains(b"ab", b"/memfd"));
     }
 }

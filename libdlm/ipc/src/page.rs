@@ -4,6 +4,7 @@
 //! bounds and hand out *atomics* only. So there is no moment at which a scribbling peer makes a
 //! reference of ours lie, and the seals keep the file under the mapping.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -65,10 +66,22 @@ impl Page {
     /// # Errors
     /// `InvalidInput` for impossible ring sizes; else the system has no memory or descriptor left.
     pub fn create(geometry: Geometry, node: u32) -> io::Result<(Self, OwnedFd)> {
+        Self::create_named(geometry, node, c"dlm-rings")
+    }
+
+    /// As [`Page::create`]; the memory file bears this name in listings of who maps it.
+    ///
+    /// # Errors
+    /// As [`Page::create`].
+    pub fn create_named(
+        geometry: Geometry,
+        node: u32,
+        name: &CStr,
+    ) -> io::Result<(Self, OwnedFd)> {
         if !geometry.is_valid() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let file = sys::sealed_memfd(c"dlm-rings", geometry.bytes())?;
+        let file = sys::sealed_memfd(name, geometry.bytes())?;
         let map = MmapOptions::new().len(geometry.bytes()).map_raw(&file)?;
         let page = Self { map, geometry, node };
         let Geometry { submissions, replies, events } = geometry;

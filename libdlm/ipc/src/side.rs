@@ -1,5 +1,6 @@
 //! The two ends of a page set, ready to use.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -96,7 +97,19 @@ impl DaemonSide {
     /// # Errors
     /// `InvalidInput` for impossible ring sizes; else the system has no memory or descriptor left.
     pub fn create(geometry: Geometry, node: u32) -> io::Result<(Self, Descriptors)> {
-        let (page, file) = Page::create(geometry, node)?;
+        Self::create_named(geometry, node, c"dlm-rings")
+    }
+
+    /// As [`DaemonSide::create`], with a name for the memory file ([`Page::create_named`]).
+    ///
+    /// # Errors
+    /// As [`DaemonSide::create`].
+    pub fn create_named(
+        geometry: Geometry,
+        node: u32,
+        name: &CStr,
+    ) -> io::Result<(Self, Descriptors)> {
+        let (page, file) = Page::create_named(geometry, node, name)?;
         let page = Arc::new(page);
         let submission_bell = Arc::new(Bell::new()?);
         let reply_bell = Arc::new(Bell::new()?);
