@@ -14,6 +14,14 @@ pub(crate) struct Role {
     pub(crate) parked: Vec<(Member, Traffic)>,
 }
 
+impl Role {
+    /// Whether it is only remembered who masters the name.
+    pub(crate) fn is_unused(&self) -> bool {
+        let remote = matches!(self.kind, Kind::Remote { .. });
+        remote && self.own.is_empty() && self.parked.is_empty()
+    }
+}
+
 /// The kinds of a [`Role`].
 #[derive(Clone, Hash, Debug)]
 pub(crate) enum Kind {

@@ -242,17 +242,12 @@ impl LockTable {
         self.cluster.away_locks -= 1;
     }
 
-    /// Forgets a name mastered elsewhere once no own lock is left on it.
+    /// Nothing may be left of a name: it is forgotten, now or after a while.
     pub(crate) fn tidy_role(&mut self, cx: &mut Context<'_>, resource: u32) {
         let Some(used) = self.resources.get(resource) else { return };
         match used.role.as_deref() {
             None => self.tidy_resource(cx, resource),
-            Some(Role { kind: Kind::Remote { .. }, own, parked }) => {
-                if own.is_empty() && parked.is_empty() {
-                    self.resources[resource].role = None;
-                    self.forget_resource(resource);
-                }
-            }
+            Some(role) if role.is_unused() => self.tidy_remote(cx, resource),
             Some(_) => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use crate::away::Kind;
+use crate::away::{Kind, Role};
 use crate::clients::Clients;
 use crate::cluster::Cluster;
 use crate::lock::{self, Chain, LOCKS_FREE_MIN, Lock, Owner, Queue};
@@ -24,6 +24,8 @@ use crate::{
 const IDLE: core::time::Duration = core::time::Duration::from_secs(10);
 /// Most such names of a lockspace.
 const IDLE_NAMES_MAX: usize = 4096;
+/// Most unused names of a lockspace, of whatever reason, beyond which no master of another is remembered.
+const IDLE_REMOTE_MAX: usize = 65_536;
 
 /// What every step carries along.
 pub(crate) struct Context<'a> {
@@ -141,7 +143,8 @@ impl LockTable {
     /// Forgets a resource without locks; at once, unless its mark must be remembered for a while.
     pub(crate) fn tidy_resource(&mut self, cx: &mut Context<'_>, index: u32) {
         let resource = &mut self.resources[index];
-        if !resource.is_unused() || resource.pinned || self.idle.contains_key(&index) {
+        let served = resource.role.is_none();
+        if !served || !resource.is_unused() || resource.pinned || self.idle.contains_key(&index) {
             return;
         }
         resource.value = None;
@@ -150,9 +153,29 @@ impl LockTable {
         if directory_here && (!marked || self.idle.len() >= IDLE_NAMES_MAX) {
             return self.forget_resource(index);
         }
+        self.remember(cx, index);
+    }
+
+    /// Remembers an unused name for a while.
+    fn remember(&mut self, cx: &mut Context<'_>, index: u32) {
         let until = cx.now.after(IDLE);
         self.idle.insert(index, until);
         cx.timers.arm(until, cx.space, Timer::Idle(index));
+    }
+
+    /// This node has no lock any more on a name mastered elsewhere: who masters it is remembered for a
+    /// while, so that whoever locks and unlocks it again and again asks the directory once. If that is
+    /// not true any more, the other says so (recovery.md R10).
+    pub(crate) fn tidy_remote(&mut self, cx: &mut Context<'_>, index: u32) {
+        let role = self.resources[index].role.as_deref();
+        let Some(Role { kind: Kind::Remote { master, .. }, .. }) = role else { return };
+        if self.idle.len() >= IDLE_REMOTE_MAX || !self.cluster.is_member(*master) {
+            self.resources[index].role = None;
+            return self.forget_resource(index);
+        }
+        if !self.idle.contains_key(&index) {
+            self.remember(cx, index);
+        }
     }
 
     /// A name is not idle any more.
@@ -164,7 +187,16 @@ impl LockTable {
 
     /// The time of an idle name is over.
     pub(crate) fn idle_over(&mut self, cx: &mut Context<'_>, index: u32) {
-        if self.idle.remove(&index).is_none() {
+        // The timer may be of another name that was in this place.
+        if self.idle.get(&index).is_none_or(|until| *until > cx.now) {
+            return;
+        }
+        self.idle.remove(&index);
+        if self.resources[index].role.is_some() {
+            if self.resources[index].is_unused() {
+                self.resources[index].role = None;
+                self.forget_resource(index);
+            }
             return;
         }
         if self.cluster.alone() || self.directory_is_here(index) {
@@ -172,9 +204,7 @@ impl LockTable {
         }
         if !self.cluster.locks_due.is_empty() {
             // Not while names move (R8).
-            let until = cx.now.after(IDLE);
-            self.idle.insert(index, until);
-            return cx.timers.arm(until, cx.space, Timer::Idle(index));
+            return self.remember(cx, index);
         }
         self.set_role(index, Kind::Leaving);
         self.say_remove(cx, index);
@@ -186,6 +216,7 @@ impl LockTable {
 
     /// Takes a resource without locks and role out of memory.
     pub(crate) fn forget_resource(&mut self, index: u32) {
+        self.idle.remove(&index);
         self.names.remove(&mut self.resources, index);
         self.resources.remove(index);
     }

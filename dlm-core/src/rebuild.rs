@@ -12,8 +12,9 @@ use crate::{
     Call, Errno, LockFlags, LockId, LockState, Member, Mode, SbFlags, Status, Token, Value,
 };
 
-/// Names finished in one part of the job.
-const FINISH_PART: u32 = 128;
+/// Names that one part of the job looks at, and finishes.
+const FINISH_LOOK: u32 = 1024;
+const FINISH_PART: u32 = 32;
 
 impl LockTable {
     /// This node is the new master of a name and collects records.
@@ -138,14 +139,20 @@ impl LockTable {
 
     /// Takes rebuilt names into service, a part at a time.
     pub(crate) fn job_finish(&mut self, cx: &mut Context<'_>, from: u32) -> Option<Job> {
-        let end = self.resources.end().min(from.saturating_add(FINISH_PART));
+        let mut end = self.resources.end().min(from.saturating_add(FINISH_LOOK));
+        let mut finished = 0;
         for resource in from..end {
+            if finished >= FINISH_PART {
+                end = resource;
+                break;
+            }
             let rebuilding = self
                 .resources
                 .get(resource)
                 .and_then(|r| r.role.as_ref())
                 .is_some_and(|role| matches!(role.kind, Kind::Rebuilding(_)));
             if rebuilding {
+                finished += 1;
                 self.finish_name(cx, resource);
             }
         }

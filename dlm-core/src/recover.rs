@@ -18,8 +18,11 @@ use crate::slab::NIL;
 use crate::slots::slot_of;
 use crate::{LockFlags, LockState, Marks, Member, Mode, Name, Output, Status, Token, View, ViewId};
 
-/// Names, or locks, that one part of a job looks at.
-const JOB_PART: u32 = 512;
+/// Names that one part of a job looks at.
+const JOB_PART: u32 = 1024;
+/// Names, or locks, with which it does something: some tens of microseconds, the time that others wait
+/// for it.
+const WORK_PART: u32 = 64;
 /// Names in one message.
 const NAMES_PER_MESSAGE: usize = 64;
 
@@ -165,22 +168,28 @@ impl LockTable {
         slots: Vec<(u16, u16)>,
         from: u32,
     ) -> Option<Job> {
-        let end = self.resources.end().min(from.saturating_add(JOB_PART));
+        let mut end = self.resources.end().min(from.saturating_add(JOB_PART));
         let last = Token(self.token());
         let mut names = Vec::new();
         for index in from..end {
+            if names.len() >= NAMES_PER_MESSAGE {
+                end = index;
+                break;
+            }
             let Some(resource) = self.resources.get(index) else { continue };
             let mine = match resource.role.as_deref() {
                 None => true,
                 Some(role) => matches!(role.kind, Kind::Rebuilding(_)),
             };
             let slot = slot_of(resource.name.as_bytes());
-            if mine && slots.iter().any(|(low, high)| (*low..=*high).contains(&slot)) {
+            // Ranges are in order, and have no slot in common.
+            let range = slots.partition_point(|(_, high)| *high < slot);
+            if mine && slots.get(range).is_some_and(|(low, _)| *low <= slot) {
                 names.push((resource.name.clone(), resource.term, last));
             }
         }
-        for window in names.chunks(NAMES_PER_MESSAGE) {
-            self.say(cx, to, Tagged::Names { names: window.to_vec() });
+        if !names.is_empty() {
+            self.say(cx, to, Tagged::Names { names });
         }
         if end < self.resources.end() {
             return Some(Job::Names { to, slots, from: end });
@@ -191,7 +200,7 @@ impl LockTable {
 
     /// Drops locks of a lost member; what it could have written is marked (8.5).
     fn job_drop(&mut self, cx: &mut Context<'_>, peer: u16) -> Option<Job> {
-        for _ in 0..JOB_PART {
+        for _ in 0..WORK_PART {
             let head = self.cluster.peers[usize::from(peer)].locks.head;
             if head == NIL {
                 return None;
@@ -214,8 +223,13 @@ impl LockTable {
 
     /// Moves own locks whose master is lost, and those already moving (R13, R17).
     fn job_move(&mut self, cx: &mut Context<'_>, from: u32) -> Option<Job> {
-        let end = self.resources.end().min(from.saturating_add(JOB_PART));
+        let mut end = self.resources.end().min(from.saturating_add(JOB_PART));
+        let mut moved = 0;
         for index in from..end {
+            if moved >= WORK_PART {
+                end = index;
+                break;
+            }
             let Some(role) = self.resources.get(index).and_then(|r| r.role.as_deref()) else {
                 continue;
             };
@@ -231,6 +245,7 @@ impl LockTable {
             let moves = lost
                 || role.own.iter(&self.locks, Chain::Resource).any(|lock| self.must_move(lock));
             if moves {
+                moved += 1;
                 self.move_name(cx, index);
             }
         }
@@ -489,11 +504,17 @@ impl LockTable {
         round: ViewId,
         from: u32,
     ) -> Option<Job> {
-        let end = self.resources.end().min(from.saturating_add(JOB_PART));
+        let mut end = self.resources.end().min(from.saturating_add(JOB_PART));
+        let mut settled = 0;
         for resource in from..end {
+            if settled >= WORK_PART {
+                end = resource;
+                break;
+            }
             if self.resources.get(resource).is_none_or(|r| r.role.is_none()) {
                 continue;
             }
+            settled += 1;
             for index in self.own_locks(resource) {
                 self.settle_with(cx, index, master, round);
             }
@@ -523,9 +544,16 @@ impl LockTable {
 
     /// A moved lock has a master again. `told` is what its record said was in flight.
     pub(crate) fn settle(&mut self, cx: &mut Context<'_>, index: u32, told: Flight) {
+        let role = self.resources[self.locks[index].resource].role.as_deref();
+        let term = match role.map(|role| &role.kind) {
+            // By slot a life of the name has its number from the locks themselves.
+            Some(Kind::Remote { term, .. }) if !self.cluster.layout.nodir => Some(*term),
+            _ => None,
+        };
         let lock = &mut self.locks[index];
         let granted = lock.granted;
         let away = lock.away_mut().expect("only away locks move");
+        away.term = term.unwrap_or(away.term);
         match away.op.map(|op| op.kind) {
             Some(OpKind::Unlock) if told == Flight::Unlock => {
                 let resource = self.locks[index].resource;

@@ -92,7 +92,9 @@ impl Resource {
 
     /// Whether no lock is on any queue.
     pub(crate) fn is_unused(&self) -> bool {
-        self.granted.is_empty() && !self.has_queue() && self.role.is_none()
+        self.granted.is_empty()
+            && !self.has_queue()
+            && self.role.as_deref().is_none_or(crate::away::Role::is_unused)
     }
 
     /// Whether something converts or waits.

@@ -322,6 +322,12 @@ impl Peers {
         self.nodes.clear();
     }
 
+    /// The most bytes that wait for the acknowledgement of one node that can be talked to.
+    pub fn most_waiting(&self) -> usize {
+        let up = self.nodes.values().filter(|node| matches!(node.link, Link::Up(_)));
+        up.filter_map(|node| node.session.as_ref()).map(Session::waiting_bytes).max().unwrap_or(0)
+    }
+
     /// Where this node listens.
     pub fn local_address(&self) -> SocketAddr {
         self.local

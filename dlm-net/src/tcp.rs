@@ -16,7 +16,7 @@ use crate::secure::{Channel, ChannelError, Setup};
 use crate::sys;
 
 /// Bytes taken from a socket in a turn.
-pub(crate) const READ_BYTES_PER_TURN: usize = 256 * 1024;
+pub(crate) const READ_BYTES_PER_TURN: usize = 64 * 1024;
 /// Bytes said and not written beyond which nothing more is taken from the session: what waits there
 /// can still be acknowledged and dropped.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 256 * 1024;

@@ -109,6 +109,7 @@ impl Reactor {
             Event::Message { from, message } => {
                 let sender = Member { node: from.node, incarnation: message.from };
                 if life_of(sender) == life_of(from) {
+                    self.pace.hear();
                     self.step(Input::Peer(from.node, message));
                 } else {
                     tracing::warn!(

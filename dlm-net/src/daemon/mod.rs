@@ -18,6 +18,7 @@ pub mod log;
 pub mod lookalike;
 mod news;
 mod notify;
+mod pace;
 mod reactor;
 mod serve;
 mod signal;

@@ -28,6 +28,7 @@ use super::news;
 use super::locate::Searches;
 use super::log::Log;
 use super::lookalike::Lookalike;
+use super::pace::Pace;
 use super::signal::Signals;
 use super::stop::Stop;
 use crate::ipc::admit::Rights;
@@ -112,6 +113,8 @@ pub(crate) struct Reactor {
     pub(super) links: Option<Peers>,
     /// Names that other daemons were asked about.
     pub(super) searches: Searches,
+    /// How fast work over many names goes.
+    pub(super) pace: Pace,
     /// What views changed.
     pub(super) changes: Changes,
     /// Nodes that cannot be talked to for too long.
@@ -177,6 +180,7 @@ impl Reactor {
             leftovers: parts.leftovers,
             stop: Stop::default(),
             links: None,
+            pace: Pace::default(),
             searches: Searches::default(),
             changes: Changes::default(),
             unreachable: BTreeSet::new(),
@@ -237,6 +241,7 @@ impl Reactor {
         self.flush_links();
         self.arm();
         self.counters.turn(sys::boot_nanos() - self.now);
+        self.give_way();
         Ok(())
     }
 
@@ -249,7 +254,10 @@ impl Reactor {
         if busy {
             return Ok(Some(Duration::ZERO));
         }
-        let core = self.node.deadline().map(|(at, _)| at.0);
+        let core = self.next_tick();
+        if core.is_some_and(|at| at <= self.now) {
+            return Ok(Some(Duration::ZERO));
+        }
         let greeting = q.greetings.front().map(|(at, _)| *at);
         let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
         let membership = self.membership.deadline().map(|at| at.0);
@@ -295,13 +303,6 @@ impl Reactor {
     fn take_signals(&mut self) {
         while let Some(wish) = self.signals.next() {
             self.on_wish(wish);
-        }
-    }
-
-    fn tick(&mut self) {
-        let due = self.node.deadline().is_some_and(|(at, _)| at.0 <= self.now);
-        if due {
-            self.step(Input::Tick);
         }
     }
 

@@ -86,6 +86,8 @@ struct Seen {
     /// Records that move: locks of survivors, held and waiting.
     records: usize,
     last_ns: f64,
+    /// Processor time of both survivors.
+    cpu_ns: f64,
     before: [Span; 2],
     during: [Span; 2],
 }
@@ -129,13 +131,16 @@ fn round(context: &Context, locks: usize) -> io::Result<Seen> {
     probes.set_span(span::DURING);
     nodes.crash(1)?;
     drop((victim, joined.remove(0)));
+    let used = || Ok::<_, io::Error>(nodes.usage(2)?.cpu_ns + nodes.usage(3)?.cpu_ns);
+    let before = used()?;
     let safe = sys::monotonic_ns();
     nodes.gone(1);
     let mut last = safe;
-    for hand in waiting {
+    for hand in &waiting {
         last = last.max(hand.board.await_stamp()?);
-        hand.worker.finish()?;
     }
+    let cpu_ns = (used()? - before) as f64;
+    waiting.into_iter().try_for_each(|hand| hand.worker.finish())?;
     probes.set_span(span::NONE);
     let boards = probes.stop()?;
     held.into_iter().chain(joined).try_for_each(|hand| hand.stop().map(drop))?;
@@ -144,6 +149,7 @@ fn round(context: &Context, locks: usize) -> io::Result<Seen> {
         locks,
         records: locks + locks / WAITED,
         last_ns: (last - safe) as f64,
+        cpu_ns,
         before: spans(span::BEFORE),
         during: spans(span::DURING),
     })
@@ -180,7 +186,11 @@ fn time(seen: &Seen, quick: bool) -> Figure {
     let what = format!("master of {} locks killed: its safety to the last grant", seen.locks);
     let figure =
         Figure::new(&format!("recovery/{}", short(seen.locks)), what, seen.last_ns, Scale::Ns)
-            .note(format!("{} locks move", seen.records));
+            .note(format!(
+                "{} locks move, of the daemons' processor time {} for each",
+                seen.records,
+                Scale::Ns.show(seen.cpu_ns / seen.records as f64)
+            ));
     // The rate that G16 demands, for each size.
     let least = Reference::measured("1/0.3 us each", seen.records as f64 / 0.3e6 * 1e9);
     if quick { figure } else { figure.must(Bar::at_most(1.0, &least)) }
