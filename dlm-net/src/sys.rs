@@ -271,6 +271,13 @@ pub(crate) fn kill_process(pidfd: impl AsFd) -> io::Result<()> {
     check(result as c_int).map(drop)
 }
 
+/// Whether a descriptor is readable now.
+pub(crate) fn is_readable(fd: impl AsFd) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which lives for the call.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
 /// Makes a fifo.
 #[cfg(test)]
 pub(crate) fn make_fifo(path: &std::path::Path) -> io::Result<()> {

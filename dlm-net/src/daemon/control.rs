@@ -132,6 +132,7 @@ impl Reactor {
             ControlRequest::View { lockspace, view } => self.feed_view(id, lockspace, view),
             ControlRequest::Safe { member } => self.feed_safe(id, *member),
             ControlRequest::Exclude { life } => self.feed_exclude(id, *life),
+            ControlRequest::Tick { life, at } => self.feed_tick(id, *life, *at),
             ControlRequest::Recovery { lockspace, from } => self.recovery(lockspace, *from),
             ControlRequest::Locate { .. } => {
                 Err(refusal(Errno::EINVAL, "this request has its answer later"))

@@ -20,6 +20,7 @@ impl Reactor {
     pub(super) fn stays(&mut self, id: ClientId, after: &[u8]) -> Answer {
         self.administrator(id, "stays")?;
         let mut record = self.own_report();
+        (record.tick, record.safe_after) = self.tick_for_feeder();
         let mut room = STAYS_WEIGHT_MAX;
         let spaces = self.node.lockspaces_after(after, STAYS_WEIGHT_MAX / STAY_WEIGHT);
         for info in spaces {
@@ -123,6 +124,16 @@ impl Reactor {
         Ok(ControlReply::Done)
     }
 
+    /// A feeder heard the report of this moment, and had not excluded this life when it did.
+    pub(super) fn feed_tick(&mut self, id: ClientId, life: u64, at: u64) -> Answer {
+        self.feedable(id, "tick")?;
+        if life == self.node.member().incarnation {
+            self.lease_returned(at);
+            self.carry_out();
+        }
+        Ok(ControlReply::Done)
+    }
+
     /// The backend, for who may feed it.
     fn feedable(&mut self, id: ClientId, what: &str) -> Result<&mut External, (Errno, String)> {
         self.administrator(id, what)?;
@@ -138,23 +149,28 @@ impl Reactor {
     /// can it do no harm any more.
     pub(super) fn lose(&mut self, id: ClientId, reason: LossReason) {
         let reason = match reason {
+            LossReason::Excluded if self.lease_is_over() => LostReason::LeaseEnded,
             LossReason::Excluded => LostReason::NodeLost,
             LossReason::Daemon => LostReason::Shutdown,
             LossReason::Released => LostReason::Removed,
         };
-        let life = self.node.member().incarnation;
+        let (life, late) = (self.node.member().incarnation, self.is_frozen());
         let Some(peer) = self.peers.get_mut(id) else { return };
+        if matches!(peer.stage, Stage::Opening(_)) {
+            self.counters.handles -= 1;
+            return self.refuse_open(id, Errno::ENOTRECOVERABLE);
+        }
         let mut handle = match std::mem::replace(&mut peer.stage, Stage::Closing) {
             Stage::Handle(handle) => *handle,
             other => return peer.stage = other,
         };
-        // What was completed before the loss still counts.
-        let _ = handle.flush();
+        // What was completed before the loss still counts, unless it comes after the lease.
+        let _ = (!late).then(|| handle.flush());
         handle.lose(reason);
         // Who does not read it sees the word in the page.
         let _ = peer.connection.send(&DaemonMessage::Lost(reason).encode());
         let bell = handle.side.submission_bell.as_raw_fd();
-        peer.stage = Stage::Lost(Box::new(Lost { handle, life }));
+        peer.stage = Stage::Lost(Box::new(Lost { handle, life, killed: false }));
         self.deregister(bell);
         *self.remains.entry(life).or_default() += 1;
     }

@@ -201,6 +201,8 @@ impl Reactor {
         let Some(peer) = self.peers.get_mut(id) else { return };
         match &peer.stage {
             Stage::Opening(_) => match result {
+                // A handle that is frozen from its first moment on would be lost soon.
+                Ok(_) if self.awaits_lease() => self.queues.opened.push(id),
                 Ok(_) => self.finish_open(id),
                 Err(errno) => {
                     self.counters.handles -= 1;
@@ -217,14 +219,15 @@ impl Reactor {
         }
     }
 
-    fn refuse_open(&mut self, id: ClientId, errno: Errno) {
+    pub(super) fn refuse_open(&mut self, id: ClientId, errno: Errno) {
         self.counters.refused(errno.0);
         let node = self.node.member().node.0;
         self.send(id, &Welcome::without_pages(errno.0, node).encode());
         self.remove_peer(id);
     }
 
-    fn finish_open(&mut self, id: ClientId) {
+    pub(super) fn finish_open(&mut self, id: ClientId) {
+        let (until, notice) = self.page_lease();
         let Some(peer) = self.peers.get_mut(id) else { return };
         let Stage::Opening(opening) = std::mem::replace(&mut peer.stage, Stage::Closing) else {
             return;
@@ -232,6 +235,8 @@ impl Reactor {
         let Opening { hello, side: (mut side, descriptors), process } = *opening;
         // Armed before the client can submit.
         side.submissions.prepare_sleep();
+        side.page.set_lease_notice(notice);
+        side.page.set_lease_until(until);
         let bell = side.submission_bell.as_raw_fd();
         let pidfd = process.as_ref().map(AsRawFd::as_raw_fd);
         let who = peer.who.clone();

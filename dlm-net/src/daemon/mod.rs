@@ -10,6 +10,7 @@ mod external;
 mod greet;
 mod history;
 mod kernel;
+mod lease;
 mod leftover;
 mod links;
 mod listing;

@@ -34,7 +34,7 @@ impl Reactor {
                     self.standing = good;
                     self.set_permit();
                 }
-                News::Lease(_) => {}
+                News::Lease(at) => self.lease_returned(at.0),
             }
         }
     }
@@ -80,6 +80,7 @@ impl Reactor {
         for info in self.node.lockspaces() {
             self.step(Input::Reset(info.id, LossReason::Excluded));
         }
+        self.end_lease();
         let next = self.membership.begin_life();
         self.node = Node::new(next);
         self.renew_links(next);
@@ -91,8 +92,8 @@ impl Reactor {
 
     /// Tells the core until when it may grant: not at all while the cluster does not let it.
     pub(super) fn set_permit(&mut self) {
-        let until = if self.standing { Instant(u64::MAX) } else { Instant(0) };
-        self.node.step(Instant(self.now), Input::LeaseUntil(until), &mut self.outbox);
+        let input = Input::LeaseUntil(Instant(self.permit()));
+        self.node.step(Instant(self.now), input, &mut self.outbox);
     }
 
     /// Tells the backend what changed of this daemon.

@@ -22,6 +22,7 @@ use super::alarm::Alarm;
 use super::changes::Changes;
 use super::config::Settings;
 use super::counters::Counters;
+use super::lease::Tenure;
 use super::leftover::Leftovers;
 use super::links;
 use super::news;
@@ -89,6 +90,8 @@ pub(super) struct Queues {
     /// What this daemon reports of itself may have changed.
     pub(super) report: bool,
 }
+    /// Openings that are done, while the lease has yet to come.
+    pub(super) opened: Vec<ClientId>,
 
 /// The daemon at work.
 pub(crate) struct Reactor {
@@ -124,6 +127,8 @@ pub(crate) struct Reactor {
     /// Lost lives of this node, and how many clients have not closed their handles yet.
     pub(super) remains: BTreeMap<u64, u32>,
     /// The clock's value of this turn, nanoseconds.
+    /// The lease, where there is one.
+    pub(super) tenure: Option<Tenure>,
     pub(super) now: u64,
     /// The clock's value at the start, nanoseconds.
     pub(super) started: u64,
@@ -191,6 +196,7 @@ impl Reactor {
             buffer: vec![0; CONTROL_BYTES_MAX],
         };
         reactor.apply_settings().map_err(io::Error::other)?;
+            tenure: None,
         reactor.register(reactor.door.raw(), DOOR)?;
         reactor.register(reactor.signals.raw(), SIGNALS)?;
         reactor.register(reactor.alarm.raw(), ALARM)?;
@@ -213,6 +219,16 @@ impl Reactor {
             self.turn()?;
         }
         self.wind_up();
+    /// Begins to need a lease, where the configuration says so; the watchdog is armed.
+    ///
+    /// # Errors
+    /// A sentence that says what to do.
+    pub(crate) fn begin_lease(&mut self) -> Result<(), String> {
+        self.tenure = Tenure::begin(&self.settings, sys::boot_nanos())?;
+        self.set_permit();
+        Ok(())
+    }
+
         Ok(())
     }
 
@@ -235,22 +251,26 @@ impl Reactor {
         self.serve_controls();
         self.expire_searches();
         self.expire_greetings();
+        self.keep_lease();
         self.end_doomed();
         self.report();
         self.flush();
+        self.serve_opened();
         self.flush_links();
         self.arm();
         self.counters.turn(sys::boot_nanos() - self.now);
         self.give_way();
+        self.serve_queries();
         Ok(())
     }
 
     /// How long the poller may sleep; `None`: until something happens, of which the alarm is one.
     fn timeout(&mut self) -> io::Result<Option<Duration>> {
         let q = &self.queues;
-        let busy = !(q.active.is_empty() && q.sockets.is_empty() && q.controls.is_empty())
-            || q.door
-            || !(q.doomed.is_empty() && q.dirty.is_empty());
+        // Rings wait for the lease.
+        let rings = !(q.active.is_empty() && q.dirty.is_empty()) && !self.is_frozen();
+        let sockets = !(q.sockets.is_empty() && q.controls.is_empty());
+        let busy = rings || sockets || q.door || !q.doomed.is_empty();
         if busy {
             return Ok(Some(Duration::ZERO));
         }
@@ -270,6 +290,7 @@ impl Reactor {
     }
 
     fn take_events(&mut self) {
+        let lease = self.tenure.as_ref().map(|tenure| tenure.deadline(self.now));
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             match event.token() {

@@ -48,8 +48,11 @@ impl Reactor {
         self.judge(id, unloaded);
     }
 
-    /// Takes from every active client up to a bound.
+    /// Takes from every active client up to a bound; nothing while the node is frozen.
     pub(super) fn serve_rings(&mut self) {
+        if self.is_frozen() {
+            return;
+        }
         let active = self.queues.active.len();
         let share = ENTRIES_PER_TURN / active.max(1);
         let share = share.clamp(ENTRIES_PER_CLIENT_MIN, ENTRIES_PER_CLIENT_MAX);
@@ -87,8 +90,12 @@ impl Reactor {
         self.queues.active = active;
     }
 
-    /// Makes everything visible that was pushed in this turn.
+    /// Makes everything visible that was pushed in this turn, or since the node froze (recovery.md
+    /// R20).
     pub(super) fn flush(&mut self) {
+        if self.is_frozen() {
+            return;
+        }
         let mut dirty = std::mem::take(&mut self.queues.dirty);
         for id in dirty.drain(..) {
             let Some(handle) = handle_mut(&mut self.peers, id) else { continue };

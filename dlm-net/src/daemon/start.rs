@@ -102,6 +102,7 @@ fn check_config(arguments: &Arguments) -> Result<(), StartError> {
     let own = Member::of_start(NodeId(settings.small(Key::NodeId)), 0);
     Others::configured(&settings, own, None).map_err(StartError::Config)?;
     let file = settings.file_path().map_or("no file: defaults".into(), Path::to_string_lossy);
+    super::lease::terms(&settings).map_err(StartError::Config)?;
     let missing = missing_agents(&settings, &file);
     // Elsewhere nobody is fenced, and the file may be meant for another machine.
     let fences = settings.text(Key::Membership) == "corosync" && settings.flag(Key::EnableFencing);
@@ -139,7 +140,8 @@ fn serve(arguments: &Arguments) -> Result<(), StartError> {
     };
     let log = Log::new();
     log.install();
-    let (reactor, _run_lock) = prepare(arguments, settings, places, &log)?;
+    let (mut reactor, _run_lock) = prepare(arguments, settings, places, &log)?;
+    reactor.begin_lease().map_err(StartError::CannotRunHere)?;
     notify::ready();
     if let Some(background) = background {
         log.leave_standard_error();

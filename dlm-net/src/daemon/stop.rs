@@ -157,6 +157,7 @@ impl Reactor {
                 let _ = peer.connection.send(&lost);
             }
         }
+        self.give_up_lease();
         if let Some(links) = &mut self.links {
             links.goodbye();
         }

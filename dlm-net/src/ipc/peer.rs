@@ -48,6 +48,8 @@ pub struct Lost {
     pub handle: Handle,
     /// The life of this node that was lost.
     pub life: u64,
+    /// Whether its process was killed for not closing it in time.
+    pub killed: bool,
 }
 
 /// A handle in the making.
@@ -247,6 +249,11 @@ impl Handle {
             self.unload()?;
         }
         Ok(false)
+    }
+
+    /// Until when the client may believe what it is told (ipc.md section 2).
+    pub fn set_lease_until(&self, until: u64) {
+        self.side.page.set_lease_until(until);
     }
 
     /// The lockspace is lost to this client.

@@ -74,6 +74,14 @@ impl<T> Table<T> {
         self.len() == 0
     }
 
+    /// All values with their names, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (ClientId, &mut T)> {
+        self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
+            let id = ClientId::new(index as u32, slot.generation);
+            Some((id, slot.value.as_mut()?))
+        })
+    }
+
     /// All values with their names.
     pub fn iter(&self) -> impl Iterator<Item = (ClientId, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {

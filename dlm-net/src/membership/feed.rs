@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dlm_core::View;
+use dlm_core::{Member, View};
 use dlm_ipc::control::{
     CONTROL_BYTES_MAX, ControlMessage, ControlReply, ControlRequest, StaysRecord,
 };
@@ -44,6 +44,10 @@ struct Line {
     commands: VecDeque<ControlRequest>,
     /// Something was told after the last report.
     telling: bool,
+    /// How long after an exclusion the node is harmless by its lease; zero: never.
+    safe_after: Duration,
+    /// Up to which life it is feared, and since when.
+    feared: Option<(Member, Instant)>,
 }
 
 /// The answer that is due.
@@ -69,6 +73,7 @@ impl Feed {
     pub fn round(&mut self) {
         for line in &mut self.lines {
             line.advance(&mut self.feeder, &mut self.buffer);
+            line.outlive(&mut self.feeder);
         }
     }
 
@@ -105,7 +110,27 @@ impl Feed {
 impl Line {
     fn new(node: u32, socket: PathBuf) -> Self {
         let (stays, commands) = (StaysRecord::default(), VecDeque::new());
-        Self { node, socket, connection: None, due: Due::Nothing, stays, commands, telling: false }
+        let (safe_after, feared) = (Duration::ZERO, None);
+        let (connection, due, telling) = (None, Due::Nothing, false);
+        Self { node, socket, connection, due, stays, commands, telling, safe_after, feared }
+    }
+
+    /// A node that is excluded, and has a lease, is harmless when that has run out for certain. This
+    /// clock stands still while the machine sleeps, and waits the longer for it.
+    fn outlive(&mut self, feeder: &mut Feeder) {
+        let Some(life) = feeder.feared_up_to(self.node) else {
+            self.feared = None;
+            return;
+        };
+        let since = match self.feared {
+            Some((known, since)) if known == life => since,
+            _ => Instant::now(),
+        };
+        self.feared = Some((life, since));
+        if self.safe_after > Duration::ZERO && since.elapsed() >= self.safe_after {
+            tracing::info!("node {}: its lease has run out for certain", self.node);
+            feeder.found_harmless(life, life.incarnation);
+        }
     }
 
     fn hang_up(&mut self) {
@@ -183,6 +208,7 @@ impl Line {
         if let Some(last) = self.stays.stays.last().filter(|_| more).map(|s| s.lockspace.clone()) {
             return self.ask_for_stays(&last);
         }
+        self.safe_after = Duration::from_nanos(self.stays.safe_after);
         feeder.report(std::mem::take(&mut self.stays));
         self.commands = feeder.commands(self.node).into();
         self.telling = !self.commands.is_empty();

@@ -176,6 +176,13 @@ impl Feeder {
             })
     }
 
+    /// Up to which life a node is excluded, while that life is not known to be harmless.
+    pub fn feared_up_to(&self, node: u32) -> Option<Member> {
+        let life = self.nodes.get(&node)?.excluded_below.checked_sub(1)?;
+        let life = Member { node: NodeId(node), incarnation: life };
+        (!self.is_harmless(life)).then_some(life)
+    }
+
     /// The view that was last decided for a lockspace.
     pub fn view(&self, lockspace: &[u8]) -> Option<&View> {
         self.spaces.get(lockspace).map(|space| &space.view)

@@ -240,13 +240,12 @@ impl Lease {
         own && !self.must_kill(now)
     }
 
-    /// When something changes by itself, after `now`: the next tick, a lease that ends, clients to be
-    /// told or killed.
-    pub fn deadline(&self, now: u64) -> u64 {
+    /// When something changes by itself after `now`: the lease ends, clients have to be told or
+    /// killed; `u64::MAX`: nothing will.
+    pub fn change_after(&self, now: u64) -> u64 {
         let feared = self.feared.map_or(u64::MAX, |feared| feared.kill_at);
         let ends = [self.until(), self.lost_at(), self.kill_at(), feared];
-        let next = ends.into_iter().filter(|at| *at > now).min().unwrap_or(u64::MAX);
-        next.min(self.tick_due())
+        ends.into_iter().filter(|at| *at > now).min().unwrap_or(u64::MAX)
     }
 }
 

@@ -109,6 +109,11 @@ impl Cluster {
         self.feed.with(|feed| feed.exclude(node));
     }
 
+    /// Does something while nobody hears of the cluster.
+    pub fn silence<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.feed.with(|_| act())
+    }
+
     /// Starts a crashed node again, with its state directory.
     ///
     /// # Panics

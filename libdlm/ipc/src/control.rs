@@ -175,6 +175,14 @@ pub enum ControlRequest {
         /// Resource name.
         name: Vec<u8>,
     },
+    /// The cluster still has this life of this node: its report of this moment was heard, and nobody
+    /// had excluded it then.
+    Tick {
+        /// The life.
+        life: u64,
+        /// [`StaysRecord::tick`].
+        at: u64,
+    },
 }
 
 /// What the daemon answers.
@@ -252,6 +260,11 @@ pub struct StaysRecord {
     pub stays: Vec<StayRecord>,
     /// Whether more stays follow.
     pub more: bool,
+    /// The node's clock when it wrote this, for [`ControlRequest::Tick`]; 0: it wants none now.
+    pub tick: u64,
+    /// How many nanoseconds after its exclusion a life of this node is harmless whatever becomes of it;
+    /// 0: never by itself.
+    pub safe_after: u64,
 }
 
 /// A node's stay in a lockspace.

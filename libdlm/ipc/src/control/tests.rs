@@ -116,6 +116,7 @@ fn requests_have_these_bytes() {
     golden(&R::Exclude { life: 1 << 24 }, "10fc00000001");
     golden(&R::Recovery { lockspace: name(), from: 7 }, "1102616c07");
     golden(&R::Locate { lockspace: name(), name: vec![0] }, "1202616c0100");
+    golden(&R::Tick { life: 5, at: 251 }, "1305fbfb00");
 }
 
 #[test]
@@ -168,8 +169,13 @@ fn replies_have_these_bytes() {
         unreachable: vec![3],
         stays: vec![stay],
         more: false,
+        tick: 9,
+        safe_after: 251,
     };
-    golden(&R::Stays(stays), "0a01050401040102010301016107fb2c0102010702fc000000010103010100");
+    golden(
+        &R::Stays(stays),
+        "0a01050401040102010301016107fb2c0102010702fc00000001010301010009fbfb00",
+    );
     let change = RecoveryRecord {
         number: 1,
         lockspace: b"a".to_vec(),
