@@ -282,7 +282,7 @@ impl Reactor {
         let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
         let membership = self.membership.deadline().map(|at| at.0);
         let searches = self.searches.deadline();
-        let all = [core, greeting, links, membership, searches];
+        let all = [core, greeting, links, membership, lease, searches];
         if let Some(next) = all.into_iter().flatten().min() {
             self.alarm.ring_by(next)?;
         }
