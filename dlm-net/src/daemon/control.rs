@@ -245,7 +245,7 @@ impl Reactor {
         Ok(ControlReply::Resource(record))
     }
 
-    fn config_records(&self) -> Vec<ConfigRecord> {
+    pub(super) fn config_records(&self) -> Vec<ConfigRecord> {
         let record = |key: &Key| {
             let (value, source) = self.settings.value(*key);
             ConfigRecord {

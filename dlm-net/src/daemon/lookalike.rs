@@ -93,7 +93,9 @@ impl Lookalike {
         let files = CLUSTER_FILES.iter().map(|(name, _)| *name).chain(["cluster_name", "tcp_port"]);
         remove_if_empty(&self.root.join("comms"))?;
         remove_if_empty(&self.root.join("spaces"))?;
-        remove_files(&self.root, &files.collect::<Vec<_>>())
+        // The folder itself stays: where it is mounted for programs that look below /sys/kernel, a
+        // new one of its name would be another one, and they would never see a later daemon.
+        files.map(|name| self.root.join(name)).try_for_each(|file| present(fs::remove_file(file)))
     }
 
     /// Removes this node from a lockspace, and the lockspace if it was the last one.
@@ -182,13 +184,14 @@ fn present(result: io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::testing::TempDir;
+    use std::os::unix::fs::MetadataExt;
 
     fn read(root: &Path, name: &str) -> String {
         fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     #[test]
-    fn the_tree_follows_the_lockspaces_and_goes_at_the_end() {
+    fn the_tree_follows_the_lockspaces_and_is_empty_at_the_end() {
         let dir = TempDir::new("lookalike");
         let root = dir.path().join("config/dlm/cluster");
         let mut tree = Lookalike::create(&root, NodeId(3), "web", 21064);
@@ -206,7 +209,11 @@ mod tests {
         tree.joined(b"a/b", std::iter::once(NodeId(3)));
         assert!(root.join("spaces/a%2fb/nodes/3/nodeid").exists());
         tree.remove();
-        assert!(!root.exists() && root.parent().is_some_and(Path::exists));
+        assert_eq!(listed(&root).expect("the folder stays, for who has it mounted").len(), 0);
+        let number = || fs::metadata(&root).expect("it is there").ino();
+        let before = number();
+        Lookalike::create(&root, NodeId(3), "web", 21064).remove();
+        assert_eq!(number(), before, "it is the same folder in every life of the daemon");
     }
 
     #[test]
@@ -223,7 +230,7 @@ mod tests {
         next.remove();
         assert_eq!(read(&root, "cluster_name"), "web\n", "node 2 still uses the tree");
         other.remove();
-        assert!(!root.exists());
+        assert_eq!(listed(&root).expect("readable").len(), 0);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub mod lookalike;
 mod news;
 mod notify;
 mod pace;
+mod query;
+mod query_words;
 mod reactor;
 mod serve;
 mod signal;

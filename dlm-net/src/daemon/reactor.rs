@@ -16,20 +16,21 @@ use std::time::Duration;
 use dlm_core::{ClientId, Input, Instant, Node, NodeId, Outbox};
 use dlm_ipc::control::CONTROL_BYTES_MAX;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Registry, Token};
 
 use super::alarm::Alarm;
 use super::changes::Changes;
 use super::config::Settings;
 use super::counters::Counters;
 use super::lease::Tenure;
-use super::leftover::Leftovers;
+use super::leftover::{Leftovers, Remnants};
 use super::links;
 use super::news;
 use super::locate::Searches;
 use super::log::Log;
 use super::lookalike::Lookalike;
 use super::pace::Pace;
+use super::query::{self, Query};
 use super::signal::Signals;
 use super::stop::Stop;
 use crate::ipc::admit::Rights;
@@ -89,9 +90,9 @@ pub(super) struct Queues {
     pub(super) news: bool,
     /// What this daemon reports of itself may have changed.
     pub(super) report: bool,
-}
     /// Openings that are done, while the lease has yet to come.
     pub(super) opened: Vec<ClientId>,
+}
 
 /// The daemon at work.
 pub(crate) struct Reactor {
@@ -111,6 +112,8 @@ pub(crate) struct Reactor {
     pub(super) log: Log,
     pub(super) lookalike: Lookalike,
     pub(super) leftovers: Leftovers,
+    /// The original's query socket, where it is served.
+    pub(super) query: Option<Query>,
     pub(super) stop: Stop,
     /// Other daemons, where there are any.
     pub(super) links: Option<Peers>,
@@ -124,11 +127,11 @@ pub(crate) struct Reactor {
     pub(super) unreachable: BTreeSet<NodeId>,
     /// Whether membership lets this node grant.
     pub(super) standing: bool,
+    /// The lease, where there is one.
+    pub(super) tenure: Option<Tenure>,
     /// Lost lives of this node, and how many clients have not closed their handles yet.
     pub(super) remains: BTreeMap<u64, u32>,
     /// The clock's value of this turn, nanoseconds.
-    /// The lease, where there is one.
-    pub(super) tenure: Option<Tenure>,
     pub(super) now: u64,
     /// The clock's value at the start, nanoseconds.
     pub(super) started: u64,
@@ -154,6 +157,8 @@ pub(crate) struct Parts {
     pub(crate) lookalike: Lookalike,
     /// The list of lockspaces.
     pub(crate) leftovers: Leftovers,
+    /// The original's query socket, where it is served.
+    pub(crate) query: Option<Query>,
     /// Whether to end when standard input closes.
     pub(crate) until_stdin_closes: bool,
 }
@@ -183,6 +188,7 @@ impl Reactor {
             log: parts.log,
             lookalike: parts.lookalike,
             leftovers: parts.leftovers,
+            query: parts.query,
             stop: Stop::default(),
             links: None,
             pace: Pace::default(),
@@ -190,24 +196,38 @@ impl Reactor {
             changes: Changes::default(),
             unreachable: BTreeSet::new(),
             standing: true,
+            tenure: None,
             remains: BTreeMap::new(),
             now,
             started: now,
             buffer: vec![0; CONTROL_BYTES_MAX],
         };
         reactor.apply_settings().map_err(io::Error::other)?;
-            tenure: None,
         reactor.register(reactor.door.raw(), DOOR)?;
         reactor.register(reactor.signals.raw(), SIGNALS)?;
         reactor.register(reactor.alarm.raw(), ALARM)?;
         if parts.until_stdin_closes {
             reactor.register(0, STDIN)?;
         }
+        if let Some(query) = &reactor.query {
+            reactor.register(query.raw(), query::TOKEN)?;
+        }
         reactor.membership.open(reactor.poll.registry(), news::TOKENS, Instant(now))?;
         if let Some(others) = parts.others {
             reactor.links = Some(links::open(others, reactor.poll.registry(), now)?);
         }
         Ok(reactor)
+    }
+
+    /// Begins to need a lease, where the configuration says so; the watchdog is armed once clients of
+    /// the daemon before are gone.
+    ///
+    /// # Errors
+    /// A sentence that says what to do.
+    pub(crate) fn begin_lease(&mut self, remnants: Remnants) -> Result<(), String> {
+        self.tenure = Tenure::begin(&self.settings, remnants, sys::boot_nanos())?;
+        self.set_permit();
+        Ok(())
     }
 
     /// Serves until somebody ends the daemon.
@@ -219,16 +239,6 @@ impl Reactor {
             self.turn()?;
         }
         self.wind_up();
-    /// Begins to need a lease, where the configuration says so; the watchdog is armed.
-    ///
-    /// # Errors
-    /// A sentence that says what to do.
-    pub(crate) fn begin_lease(&mut self) -> Result<(), String> {
-        self.tenure = Tenure::begin(&self.settings, sys::boot_nanos())?;
-        self.set_permit();
-        Ok(())
-    }
-
         Ok(())
     }
 
@@ -242,25 +252,25 @@ impl Reactor {
         self.now = sys::boot_nanos();
         self.take_events();
         self.serve_membership();
+        self.keep_lease();
         self.serve_links();
         self.tick();
         self.serve_door();
+        self.serve_opened();
         self.serve_sockets();
         self.serve_rings();
         self.follow_changes();
         self.serve_controls();
+        self.serve_queries();
         self.expire_searches();
         self.expire_greetings();
-        self.keep_lease();
         self.end_doomed();
         self.report();
         self.flush();
-        self.serve_opened();
         self.flush_links();
         self.arm();
         self.counters.turn(sys::boot_nanos() - self.now);
         self.give_way();
-        self.serve_queries();
         Ok(())
     }
 
@@ -281,8 +291,10 @@ impl Reactor {
         let greeting = q.greetings.front().map(|(at, _)| *at);
         let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
         let membership = self.membership.deadline().map(|at| at.0);
+        let lease = self.tenure.as_ref().map(|tenure| tenure.deadline(self.now));
         let searches = self.searches.deadline();
-        let all = [core, greeting, links, membership, lease, searches];
+        let query = self.query.as_ref().and_then(Query::deadline);
+        let all = [core, greeting, links, membership, lease, searches, query];
         if let Some(next) = all.into_iter().flatten().min() {
             self.alarm.ring_by(next)?;
         }
@@ -290,13 +302,17 @@ impl Reactor {
     }
 
     fn take_events(&mut self) {
-        let lease = self.tenure.as_ref().map(|tenure| tenure.deadline(self.now));
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             match event.token() {
                 DOOR => self.queues.door = true,
                 SIGNALS => self.take_signals(),
                 ALARM => self.alarm.rang(),
+                query::TOKEN => {
+                    if let Some(query) = &mut self.query {
+                        query.wake();
+                    }
+                }
                 STDIN => {
                     if event.is_read_closed() {
                         self.stop.end("standard input is closed");
@@ -368,6 +384,10 @@ impl Reactor {
         while let Some((id, end)) = self.queues.doomed.pop() {
             self.end_peer(id, end);
         }
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        self.poll.registry()
     }
 
     /// Watches a descriptor, edge-triggered.

@@ -18,6 +18,7 @@ use super::leftover::Leftovers;
 use super::links::Others;
 use super::log::Log;
 use super::lookalike::Lookalike;
+use super::query::{Admission, Query};
 use super::reactor::{Parts, Reactor};
 use super::signal::Signals;
 use super::state::State;
@@ -101,8 +102,8 @@ fn check_config(arguments: &Arguments) -> Result<(), StartError> {
     let places = places.map_err(StartError::CannotRunHere)?;
     let own = Member::of_start(NodeId(settings.small(Key::NodeId)), 0);
     Others::configured(&settings, own, None).map_err(StartError::Config)?;
-    let file = settings.file_path().map_or("no file: defaults".into(), Path::to_string_lossy);
     super::lease::terms(&settings).map_err(StartError::Config)?;
+    let file = settings.file_path().map_or("no file: defaults".into(), Path::to_string_lossy);
     let missing = missing_agents(&settings, &file);
     // Elsewhere nobody is fenced, and the file may be meant for another machine.
     let fences = settings.text(Key::Membership) == "corosync" && settings.flag(Key::EnableFencing);
@@ -140,8 +141,7 @@ fn serve(arguments: &Arguments) -> Result<(), StartError> {
     };
     let log = Log::new();
     log.install();
-    let (mut reactor, _run_lock) = prepare(arguments, settings, places, &log)?;
-    reactor.begin_lease().map_err(StartError::CannotRunHere)?;
+    let (reactor, _run_lock) = prepare(arguments, settings, places, &log)?;
     notify::ready();
     if let Some(background) = background {
         log.leave_standard_error();
@@ -211,6 +211,14 @@ fn prepare(
     let lookalike = Lookalike::create(&places.lookalike, node, cluster, port);
     let remnants = cluster::remnants(&places.run_dir, &left);
     let membership = cluster::backend(&settings, survey, state, remnants);
+    let query = settings.flag(Key::AbstractSocket).then(|| {
+        let admission = Admission {
+            mode: settings.octal(Key::SocketMode),
+            group,
+            own_uid: sys::effective_uid(),
+        };
+        Query::open(admission).map_err(StartError::CannotRunHere)
+    });
     let signals = Signals::take()
         .map_err(|error| StartError::Failed(format!("cannot take signals: {error}")))?;
     let parts = Parts {
@@ -222,19 +230,30 @@ fn prepare(
         log: log.clone(),
         lookalike,
         leftovers,
+        query: query.transpose()?,
         until_stdin_closes: arguments.until_stdin_closes,
     };
-    let reactor = Reactor::new(parts)
+    let mut reactor = Reactor::new(parts)
         .map_err(|error| StartError::Failed(format!("cannot set up the loop: {error}")))?;
+    let remnants = cluster::remnants(&places.run_dir, &left);
+    reactor.begin_lease(remnants).map_err(StartError::CannotRunHere)?;
     Ok((reactor, run_lock))
 }
 
 fn say_what_has_no_effect(settings: &Settings) {
     let peers = [Key::Port, Key::Mark, Key::Crypto, Key::Authkey, Key::Protocol];
+    let lease = [
+        Key::Lease,
+        Key::LeaseTick,
+        Key::LeaseGrace,
+        Key::LeaseDrift,
+        Key::Watchdog,
+        Key::WatchdogTimeout,
+    ];
     let idle = |key: &&Key| {
         let cluster = match settings.text(Key::Membership) {
             "single" => false,
-            "external" => peers.contains(key),
+            "external" => peers.contains(key) || lease.contains(key),
             _ => true,
         };
         let acts = match key.spec().effect {
