@@ -22,6 +22,10 @@ struct Client {
     corosync: bool,
     /// Runs on a cluster of two daemons.
     pair: bool,
+    /// Its programs get the mounts of our drop-in for lvmlockd.
+    unit: bool,
+    /// Starts the daemon itself, in namespaces of its own.
+    own: bool,
     /// Needs mount namespaces and loop devices.
     root: bool,
     packages: &'static [&'static str],
@@ -34,6 +38,8 @@ const CLIENTS: &[Client] = &[
         script: "debian-dev.sh",
         corosync: false,
         pair: false,
+        unit: false,
+        own: false,
         root: false,
         packages: &["gcc", "libc6-dev", "libdlm-dev"],
         budget: Duration::from_secs(150),
@@ -43,15 +49,41 @@ const CLIENTS: &[Client] = &[
         script: "dlm-tool.sh",
         corosync: false,
         pair: false,
+        unit: false,
+        own: false,
         root: false,
         packages: &["dlm-controld"],
         budget: Duration::from_secs(120),
+    },
+    Client {
+        name: "dlm-tool-query",
+        script: "debian-dlm-tool.sh",
+        corosync: false,
+        pair: false,
+        unit: false,
+        own: true,
+        root: true,
+        packages: &["dlm-controld"],
+        budget: Duration::from_secs(60),
+    },
+    Client {
+        name: "ocf",
+        script: "ocf-agents.sh",
+        corosync: false,
+        pair: false,
+        unit: false,
+        own: true,
+        root: true,
+        packages: &["lvm2-lockd", "psmisc", "procps"],
+        budget: Duration::from_secs(90),
     },
     Client {
         name: "mdadm",
         script: "mdadm-cluster.sh",
         corosync: true,
         pair: false,
+        unit: false,
+        own: false,
         root: true,
         packages: &["mdadm", "corosync", "python3", "iproute2"],
         budget: Duration::from_secs(150),
@@ -61,6 +93,8 @@ const CLIENTS: &[Client] = &[
         script: "ocfs2-tools.sh",
         corosync: true,
         pair: false,
+        unit: false,
+        own: false,
         root: true,
         packages: &["ocfs2-tools", "corosync", "python3", "iproute2", "gcc", "libc6-dev"],
         budget: Duration::from_secs(240),
@@ -70,6 +104,19 @@ const CLIENTS: &[Client] = &[
         script: "lvm-one-node.sh",
         corosync: false,
         pair: false,
+        unit: false,
+        own: false,
+        root: true,
+        packages: &["lvm2", "lvm2-lockd", "python3", "gcc", "libc6-dev"],
+        budget: Duration::from_secs(240),
+    },
+    Client {
+        name: "lvm-unit",
+        script: "lvm-one-node.sh",
+        corosync: false,
+        pair: false,
+        unit: true,
+        own: false,
         root: true,
         packages: &["lvm2", "lvm2-lockd", "python3", "gcc", "libc6-dev"],
         budget: Duration::from_secs(240),
@@ -79,6 +126,8 @@ const CLIENTS: &[Client] = &[
         script: "lvm-two-nodes.sh",
         corosync: false,
         pair: true,
+        unit: false,
+        own: false,
         root: true,
         packages: &["lvm2", "lvm2-lockd", "gcc", "libc6-dev"],
         budget: Duration::from_secs(300),
@@ -101,6 +150,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
         match obstacle(client) {
             Some(reason) => tally.skip(format!("client {}: {reason}", client.name)),
             None if client.pair => tally.add(play_pair(places, client)?),
+            None if client.own => tally.add(play_alone(places, client)?),
             None => tally.add(play(places, client)?),
         }
     }
@@ -150,12 +200,15 @@ fn play(places: &Places, client: &Client) -> Result<Tally, Ending> {
     };
     let mut library = OsString::from("DLM_SOCKET=");
     library.push(daemon.socket());
+    let dropin = places.dist().join("lvmlockd.service.d/dlmd.conf");
+    let unit = if client.unit { dropin } else { Default::default() };
     let ended = job
         .envs([
             ("LIBDIR", places.libraries().into()),
             ("LIBENV", library),
             ("HOLDER", folder.join("hold.py").into()),
             ("LOOKALIKE", daemon.lookalike().into()),
+            ("UNIT", unit.into()),
         ])
         .dir(dir.path())
         .run()?;
@@ -164,6 +217,29 @@ fn play(places: &Places, client: &Client) -> Result<Tally, Ending> {
         println!("not ok - {}: dlmd ended with {status}:\n{}", client.name, daemon.log());
         tally.fail(format!("client {}: dlmd ended", client.name));
     }
+    println!("-- {}: {} s", client.name, ended.took.as_secs());
+    Ok(tally)
+}
+
+/// Runs a script that starts the daemon itself.
+fn play_alone(places: &Places, client: &Client) -> Result<Tally, Ending> {
+    println!("-- {}", client.name);
+    let dir = Scratch::new("client")?;
+    let script = places.root.join("tests/clients").join(client.script);
+    let log = places.logs().join(format!("client-{}.log", client.name));
+    let ended = Job::new(script, log, client.budget)
+        .envs([
+            ("LIBDIR", OsString::from(places.libraries())),
+            ("BINDIR", OsString::from(places.release())),
+        ])
+        .dir(dir.path())
+        .run()?;
+    if let Some(reason) = ended.output.lines().find_map(|line| line.strip_prefix("SKIPPED: ")) {
+        let mut tally = Tally::default();
+        tally.skip(format!("client {}: {reason}", client.name));
+        return Ok(tally);
+    }
+    let tally = judge(client, &ended);
     println!("-- {}: {} s", client.name, ended.took.as_secs());
     Ok(tally)
 }

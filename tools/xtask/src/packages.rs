@@ -40,6 +40,8 @@ const PACKAGES: &[Package] = &[
     package("libdlm-dev", "/usr/lib/x86_64-linux-gnu/libdlm.so"),
     package("corosync", "corosync"),
     package("psmisc", "killall"),
+    package("libfaketime", "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"),
+    package("procps", "pgrep"),
 ];
 
 /// Those of `names` that are not there.

@@ -84,6 +84,7 @@ pub(crate) const SUITES: &[Suite] = &[
             "lvm2-lockd",
             "corosync",
             "psmisc",
+            "procps",
             "python3",
             "iproute2",
         ],
@@ -97,6 +98,14 @@ pub(crate) const SUITES: &[Suite] = &[
         packages: &["gcc", "libc6-dev", "iproute2", "nftables", "python3"],
         budget: minutes(4),
         run: Run::Xtask(&["cluster"]),
+        count: Count::Closing,
+    },
+    Suite {
+        name: "corosync",
+        about: "daemons over a real corosync: crashes, cuts, pauses, restarts, wrong keys and clocks",
+        packages: &["gcc", "libc6-dev", "corosync", "iproute2", "nftables", "libfaketime"],
+        budget: minutes(6),
+        run: Run::Xtask(&["corosync"]),
         count: Count::Closing,
     },
     Suite {
