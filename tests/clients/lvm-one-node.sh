@@ -7,13 +7,14 @@
 # LIBDIR      directory put in LD_LIBRARY_PATH of lvmlockd and of the second party (hold.py)
 # LIBENV      words that tell the library which daemon to use
 # LOOKALIKE   what the daemon keeps in place of /sys/kernel/config/dlm/cluster
+# UNIT        a unit file whose mounts lvmlockd and lvm get; without it they get LOOKALIKE in a mount of their own
 # Prints one "ok"/"not ok" line a check and, last, "N passed, N failed".
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${LIBDIR:?}" "${LIBENV:=}" "${LOOKALIKE:?}"
 D=$(mktemp -d /tmp/lvm1n.XXXXXX); pass=0 fail=0; lockd=
 truncate -s 200M "$D/pv"; DEV=$(losetup -f --show "$D/pv") || exit 70
-n() { "$here/node-env.sh" -n 1 -d "$D" -t "$LOOKALIKE" -l "$DEV" -- env $LIBENV "$@"; }
+n() { "$here/node-env.sh" -n 1 -d "$D" -t "$LOOKALIKE" ${UNIT:+-u "$UNIT"} -l "$DEV" -- env $LIBENV "$@"; }
 lpid() { cat "$D/node1/run/lvmlockd.pid" 2>/dev/null; }   # the daemon, not the wrapper shells around it
 slay() { local p; p=$(lpid) && [ -n "$p" ] && kill -9 "$p" 2>/dev/null; wait "$lockd" 2>/dev/null
          rm -f "$D/node1/run/lvmlockd.pid" "$D/node1/run/lvm/lvmlockd.socket"; [ -z "$p" ] || ! kill -0 "$p" 2>/dev/null; }

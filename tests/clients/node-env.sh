@@ -16,16 +16,17 @@
 # because sysfs itself takes no mkdir.
 #
 # -t TREE  a tree that a daemon keeps, in place of STATEDIR/cluster
+# -u FILE  the mounts are those that the unit file FILE makes (BindReadOnlyPaths=), of the daemon that keeps TREE
 # -C       put the cluster directory under STATEDIR/node<N> instead (each node its own view)
 # -l DEV   device that lvm may see (repeatable)
 # -a 0|1   lvm.conf global/activation (default 0: no device-mapper needed)
 # Needs root (CAP_SYS_ADMIN), util-linux; overlayfs where /sys/kernel/config is missing.
 set -euo pipefail
-node=1 cluster=demo dir=/tmp/dlm-clients own=0 act=0 tree= devs=()
-while getopts n:c:d:l:a:t:C o; do
+node=1 cluster=demo dir=/tmp/dlm-clients own=0 act=0 tree= unit= devs=()
+while getopts n:c:d:l:a:t:u:C o; do
   case $o in
     n) node=$OPTARG;; c) cluster=$OPTARG;; d) dir=$OPTARG;;
-    l) devs+=("$OPTARG");; a) act=$OPTARG;; C) own=1;; t) tree=$OPTARG;;
+    l) devs+=("$OPTARG");; a) act=$OPTARG;; C) own=1;; t) tree=$OPTARG;; u) unit=$OPTARG;;
     *) exit 64;;
   esac
 done
@@ -54,16 +55,26 @@ activation { udev_sync=0 udev_rules=0 monitoring=0 }
 backup { backup=0 archive=0 }
 CONF
 fi
-export NODE_DIR=$nd CLUSTER_DIR=$cd_ NODE_ID=$node
+export NODE_DIR=$nd CLUSTER_DIR=$cd_ NODE_ID=$node UNIT_FILE=$unit
 export LVM_SYSTEM_DIR=$nd/lvm LVM_SUPPRESS_FD_WARNINGS=1
 exec unshare -m --propagation private bash -c '
   set -e
   if [ ! -d /sys/kernel/config ]; then
     mount -t overlay -o ro,lowerdir="$NODE_DIR/lower:/sys/kernel" cfg /sys/kernel
   fi
-  mount -t tmpfs -o mode=755 cfg /sys/kernel/config
-  mkdir -p /sys/kernel/config/dlm/cluster
-  mount --bind "$CLUSTER_DIR" /sys/kernel/config/dlm/cluster
+  if [ -n "$UNIT_FILE" ]; then
+    config=${CLUSTER_DIR%/dlm/cluster}
+    while IFS== read -r key paths; do
+      [ "$key" = BindReadOnlyPaths ] || continue
+      from=${paths#-}; to=${from#*:}; from=${from%%:*}
+      mount --bind "${from/#\/run\/dlm\/config/$config}" "$to"
+      mount -o remount,bind,ro "$to"
+    done <"$UNIT_FILE"
+  else
+    mount -t tmpfs -o mode=755 cfg /sys/kernel/config
+    mkdir -p /sys/kernel/config/dlm/cluster
+    mount --bind "$CLUSTER_DIR" /sys/kernel/config/dlm/cluster
+  fi
   mount --rbind /run "$NODE_DIR/oldrun"
   mount --bind "$NODE_DIR/run" /run
   for e in "$NODE_DIR"/oldrun/*; do

@@ -157,6 +157,65 @@ fn check_files(tree: &Tree) {
     }
 }
 
+/// systemd finds nothing wrong with the units, where it is there to ask: ours as installed, and Debian's
+/// lvmlockd.service, or one like it, with our drop-in.
+fn check_units(tree: &Tree) {
+    let units = tree.root.join("units");
+    fs::create_dir_all(units.join("lvmlockd.service.d")).expect("a folder");
+    let installed = tree.at("lib/systemd/system");
+    let unit = fs::read_to_string(installed.join("dlmd.service")).expect("the unit");
+    // Programs are looked for at their place, which is not that of this tree.
+    let program = tree.at("sbin/dlmd").display().to_string();
+    let unit = unit.replace("/opt/dlm/sbin/dlmd", &program);
+    fs::write(units.join("dlmd.service"), unit).expect("a unit");
+    let dropin = installed.join("lvmlockd.service.d/dlmd.conf");
+    let dropin = fs::read_to_string(dropin).expect("the drop-in");
+    assert!(dropin.contains("Environment=LD_LIBRARY_PATH=/opt/dlm/lib"), "{dropin}");
+    assert!(!dropin.contains('@'), "{dropin}");
+    fs::write(units.join("lvmlockd.service.d/dlmd.conf"), dropin).expect("a drop-in");
+    let lvmlockd = "[Service]\nType=notify\nExecStart=/bin/true --foreground\n";
+    fs::write(units.join("lvmlockd.service"), lvmlockd).expect("a unit");
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        println!("SKIPPED: the units' check, systemd-analyze is not installed");
+        return;
+    }
+    for unit in ["dlmd.service", "lvmlockd.service"] {
+        let output = Command::new("systemd-analyze")
+            .args(["verify", "--man=no"])
+            .arg(units.join(unit))
+            .stdin(Stdio::null())
+            .output()
+            .expect("systemd-analyze runs");
+        good("systemd-analyze verify", &output);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let ours: Vec<_> = said.lines().filter(|line| line.contains("dlm")).collect();
+        assert!(ours.is_empty(), "{unit}: {ours:?}");
+    }
+}
+
+/// The example configuration is one, but for what only its machines have.
+fn check_examples(tree: &Tree) {
+    let example = tree.at("share/doc/dlm/examples/dlm.conf");
+    let text = fs::read_to_string(example).expect("the example");
+    let key = tree.root.join("authkey");
+    let made = Command::new(tree.at("sbin/dlm_tool")).arg("keygen").arg(&key).output();
+    good("dlm_tool keygen", &made.expect("dlm_tool runs"));
+    let text = text
+        .replace("/etc/dlm/authkey", &key.display().to_string())
+        .replace("fence_ipmilan", "/bin/true");
+    let copy = tree.root.join("example.conf");
+    fs::write(&copy, text).expect("a copy");
+    let output = Command::new(tree.at("sbin/dlmd"))
+        .arg("--config")
+        .arg(&copy)
+        .args(["--check-config", "--socket"])
+        .arg(tree.socket())
+        .output();
+    good("dlmd --check-config", &output.expect("dlmd runs"));
+    let uidgid = fs::read_to_string(tree.at("share/doc/dlm/examples/corosync-uidgid"));
+    assert!(uidgid.expect("the other example").contains("uid: dlm"));
+}
+
 /// Pages of the sections are there, and every page that stands for another one leads to one.
 fn check_manuals(tree: &Tree) {
     let man = tree.at("share/man");
@@ -202,6 +261,8 @@ fn an_installed_tree_is_complete_and_works() {
     let mut tree = Tree::installed();
     check_files(&tree);
     check_manuals(&tree);
+    check_units(&tree);
+    check_examples(&tree);
     tree.start_daemon();
     let source = tree.root.join("readme.c");
     fs::write(&source, readme_program()).expect("the program's file");
