@@ -4,7 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dlm_ipc::control::{
-    ChangeRecord, ConfigRecord, NodeRecord, SpaceNodeRecord, SpaceRecord, StatusRecord, left,
+    ChangeRecord, ConfigRecord, NodeRecord, SpaceNodeRecord, SpaceRecord, StatusRecord,
 };
 
 const MAGIC: u32 = 0xD13C_D13C;
@@ -282,20 +282,13 @@ fn node_words(
         at => wall_now.saturating_sub(record.now.saturating_sub(at)),
     };
     let flag = |set: bool| u32::from(set).to_string();
-    let reason = match node.left {
-        left::LEAVE => "leave",
-        left::NODE_DOWN => "nodedown",
-        left::PROCESS_DOWN => "procdown",
-        _ if fencing.needed => "startup",
-        _ => "unknown",
-    };
     // Only a fencing of the last failure counts.
     let fenced = if node.fenced >= node.failed { node.fenced } else { 0 };
     vec![
         ("member", flag(node.member)),
         ("killed", flag(fencing.killed)),
-        ("left_reason", reason.to_owned()),
-        ("need_fencing", flag(fencing.needed)),
+        ("left_reason", node.reason_word().to_owned()),
+        ("need_fencing", flag(node.needs_fencing())),
         ("delay_fencing", flag(fencing.delayed)),
         ("fence_pid", fencing.pid.to_string()),
         ("fence_pid_wait", flag(fencing.pid_wait)),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dlm_ipc::control::{ControlReply, ControlRequest, NodeRecord, StatusRecord, left};
+use dlm_ipc::control::{ControlReply, ControlRequest, NodeRecord, StatusRecord};
 use serde::Serialize;
 
 use crate::context::{Context, GOOD, NO, Outcome, Trouble};
@@ -72,25 +72,6 @@ fn sorted(status: &StatusRecord) -> Vec<&NodeRecord> {
     nodes
 }
 
-/// Whether a node failed and nobody said yet that it is safe.
-fn needs_fencing(node: &NodeRecord) -> bool {
-    node.fencing.needed || (!node.member && node.failed > node.fenced)
-}
-
-/// Why a node left, in the original's words.
-fn reason_word(node: &NodeRecord) -> &'static str {
-    match (node.left, node.member, node.failed, node.removed) {
-        (1, ..) => "join",
-        (left::LEAVE, ..) => "leave",
-        (left::NODE_DOWN, ..) => "nodedown",
-        (4, ..) => "nodeup",
-        (left::PROCESS_DOWN, ..) => "procdown",
-        (_, true, ..) | (_, _, 0, 0) => "unknown",
-        (_, _, 0, _) => "leave",
-        _ => "nodedown",
-    }
-}
-
 /// Wall-clock seconds of a reading of the daemon's monotonic clock; 0 stays "never".
 fn wall_time(status: &StatusRecord, monotonic: u64, wall_now: u64) -> u64 {
     if monotonic == 0 { 0 } else { wall_now.saturating_sub(status.now.saturating_sub(monotonic)) }
@@ -109,7 +90,8 @@ fn print(out: &mut dyn Write, status: &StatusRecord, wall_now: u64) -> io::Resul
             None => writeln!(out, "startup node {id}")?,
         }
     }
-    for node in nodes.iter().filter(|node| needs_fencing(node)) {
+    let unchecked = |node: &NodeRecord| status.fencing.startup.contains(&node.node);
+    for node in nodes.iter().filter(|node| node.needs_fencing() && !unchecked(node)) {
         writeln!(out, "{}", fence_line(status, node, wall_now))?;
     }
     for node in &nodes {
@@ -129,7 +111,7 @@ fn fence_line(status: &StatusRecord, node: &NodeRecord, wall_now: u64) -> String
     format!(
         "fence {} {} {at_work} actor {} fail {} fence {} now {wall_now}{waits}{killed}",
         node.node,
-        reason_word(node),
+        node.reason_word(),
         fencing.actor_last,
         wall_time(status, node.failed, wall_now),
         // Only a fencing of this failure counts.
@@ -213,8 +195,8 @@ fn node_keys(
     [
         ("member", flag(node.member)),
         ("killed", flag(fencing.killed)),
-        ("left_reason", reason_word(node).to_owned()),
-        ("need_fencing", flag(needs_fencing(node))),
+        ("left_reason", node.reason_word().to_owned()),
+        ("need_fencing", flag(node.needs_fencing())),
         ("delay_fencing", flag(fencing.delayed)),
         ("fence_pid", fencing.pid.to_string()),
         ("fence_pid_wait", flag(fencing.pid_wait)),
@@ -315,8 +297,8 @@ impl<'a> JsonNode<'a> {
             state: &node.state,
             member: node.member,
             address: &node.address,
-            needs_fencing: needs_fencing(node),
-            left_reason: reason_word(node),
+            needs_fencing: node.needs_fencing(),
+            left_reason: node.reason_word(),
             killed: node.fencing.killed,
             fence_delayed: node.fencing.delayed,
             fence_pid: node.fencing.pid,
@@ -336,6 +318,7 @@ mod tests {
     use super::*;
     use crate::context::SILENT;
     use crate::fixture::{self, Ran, Script, status};
+    use dlm_ipc::control::left;
     use dlm_ipc::control::{DaemonFencing, NodeFencing};
 
     fn show(record: StatusRecord, verbose: bool, json: bool) -> Ran {
@@ -424,6 +407,31 @@ mod tests {
             keys.contains("    fence_actor_last=1\n") && keys.contains("    killed=1\n"),
             "{keys}"
         );
+    }
+
+    #[test]
+    fn nodes_that_nobody_has_seen_are_startup_and_who_left_in_order_is_not_fenced() {
+        let mut record = status(&[1, 3, 4, 5]);
+        let feared = NodeFencing { needed: true, actor_last: 1, ..NodeFencing::default() };
+        let node = |node, left, fencing| NodeRecord {
+            node,
+            left,
+            fencing,
+            failed: 20,
+            ..NodeRecord::default()
+        };
+        record.nodes[1] = node(3, 0, feared.clone());
+        record.nodes[2] = node(4, 0, feared);
+        // It was feared until it joined clean, and left later.
+        record.nodes[3] = node(5, left::LEAVE, NodeFencing::default());
+        record.fencing.startup = vec![4];
+        let mut out = Vec::new();
+        print(&mut out, &record, 1_700_000_000).expect("written");
+        let text = String::from_utf8(out).expect("text");
+        let lines = |word: &str| text.lines().filter(|line| line.starts_with(word)).count();
+        assert!(text.contains("\nstartup node 4 X "), "{text}");
+        assert!(text.contains("\nfence 3 startup delay actor 1 "), "{text}");
+        assert_eq!((lines("startup"), lines("fence")), (1, 1), "{text}");
     }
 
     #[test]

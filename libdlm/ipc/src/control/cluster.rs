@@ -3,7 +3,7 @@
 
 use bincode::{Decode, Encode};
 
-use super::ResourceRecord;
+use super::{NodeRecord, ResourceRecord};
 
 /// Why a node left, in the numbers of the original's listings (libdlm-abi.md 4.3); 0: it did not.
 pub mod left {
@@ -13,6 +13,30 @@ pub mod left {
     pub const NODE_DOWN: u32 = 3;
     /// Its daemon went down.
     pub const PROCESS_DOWN: u32 = 5;
+}
+
+impl NodeRecord {
+    /// Whether it failed and nobody has said yet that it is harmless.
+    pub fn needs_fencing(&self) -> bool {
+        // What it was feared for is over once it has left in good order.
+        let feared = !self.member && self.left != left::LEAVE && self.failed > self.fenced;
+        self.fencing.needed || feared
+    }
+
+    /// Why it left, or is feared, in the original's words (libdlm-abi.md 4.4).
+    pub fn reason_word(&self) -> &'static str {
+        match (self.left, self.member, self.failed, self.removed) {
+            (1, ..) => "join",
+            (left::LEAVE, ..) => "leave",
+            (left::NODE_DOWN, ..) => "nodedown",
+            (4, ..) => "nodeup",
+            (left::PROCESS_DOWN, ..) => "procdown",
+            _ if self.fencing.needed => "startup",
+            (_, true, ..) | (_, _, 0, 0) => "unknown",
+            (_, _, 0, _) => "leave",
+            _ => "nodedown",
+        }
+    }
 }
 
 /// Fencing of one node (libdlm-abi.md 4.4); all empty where nobody is fenced.
