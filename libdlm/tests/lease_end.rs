@@ -242,6 +242,39 @@ fn a_crash_releases_nothing_and_a_forced_end_takes_its_clients_along() {
 }
 
 #[test]
+fn after_a_crash_the_watchdog_is_fed_once_the_clients_are_gone() {
+    let mut fifo = Fifo::new();
+    let mut cluster = fed(&fifo);
+    let mut teller = Teller::join(&cluster, 1);
+    cluster.crash(1);
+    teller.says("lost DaemonGone");
+    let before = fifo.hear().len();
+    cluster.restart(1);
+    let told = "clients of the dlmd that crashed here may still act";
+    assert!(cluster.daemon(1).log().contains(told), "{}", cluster.logs());
+    std::thread::sleep(3 * QUIET);
+    assert_eq!(fifo.hear().len(), before, "nobody vouches for the client");
+    drop(teller.child.stdin.take());
+    teller.end();
+    if !all_processes_can_be_seen() {
+        println!("SKIPPED: that it is fed again; not all processes can be seen from here");
+        return;
+    }
+    cluster.wait_until("it is fed", || fifo.hear().len() > before);
+}
+
+/// Whether a daemon can prove here that no client of an earlier one is left.
+fn all_processes_can_be_seen() -> bool {
+    let initial = std::fs::read_link("/proc/self/ns/pid");
+    let mut processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let refused = |entry: std::fs::DirEntry| {
+        let maps = std::fs::read(entry.path().join("maps"));
+        maps.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    initial.is_ok_and(|link| link.as_os_str() == "pid:[4026531836]") && !processes.any(refused)
+}
+
+#[test]
 fn a_daemon_that_wants_a_lease_and_has_no_watchdog_does_not_start() {
     let dir = TempDir::new("lease-start");
     let says = |lines: &str| {

@@ -5,7 +5,7 @@
 //! [`Lease`] decides all of that. Here it meets the clock, the pages and the device.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dlm_ipc::hello::{ClientMessage, MESSAGE_BYTES_MAX};
@@ -14,6 +14,7 @@ use dlm_ipc::page::NO_LEASE;
 use super::config::Settings;
 use super::config::table::Key;
 use super::config::value::NONE;
+use super::leftover::Remnants;
 use super::reactor::{End, Reactor};
 use crate::ipc::peer::{Handle, Peer, Stage};
 use crate::membership::lease::{Lease, Standing, Terms};
@@ -22,15 +23,68 @@ use crate::sys;
 
 /// How often an ending daemon looks whether its clients have closed.
 const NAP: Duration = Duration::from_millis(5);
+/// How often it is looked whether clients of a crashed daemon are gone, nanoseconds.
+const LOOK_PAUSE: u64 = 200_000_000;
 
 /// The lease of this daemon, and what enforces it.
 pub(crate) struct Tenure {
     pub(super) lease: Lease,
-    watchdog: Option<Box<dyn Watchdog>>,
+    watchdog: Guard,
     /// When the watchdog has to be fed again.
     feed_at: u64,
     /// What was logged last.
     told: Standing,
+}
+
+/// What resets this machine.
+enum Guard {
+    /// Nothing does.
+    Nothing,
+    /// It is armed and has to be fed.
+    Armed(Box<dyn Watchdog>),
+    /// A daemon crashed here. If it was armed by that one it is running out, as it should: clients may
+    /// act that nobody can vouch for. It is armed anew when they are gone.
+    Withheld { path: PathBuf, seconds: u32, remnants: Remnants },
+}
+
+impl Guard {
+    fn of(settings: &Settings, terms: &Terms, mut remnants: Remnants) -> Result<Self, String> {
+        let path = match settings.text(Key::Watchdog) {
+            NONE => {
+                tracing::warn!(
+                    "watchdog=none: nothing resets this machine if dlmd is stopped while clients \
+                     hold locks; the others go on {} s after they excluded it all the same",
+                    terms.safe_after().div_ceil(1_000_000_000)
+                );
+                return Ok(Self::Nothing);
+            }
+            path => PathBuf::from(path),
+        };
+        let seconds = settings.small(Key::WatchdogTimeout);
+        if remnants.are_gone() {
+            return Ok(Self::Armed(Box::new(Device::open(&path, seconds)?)));
+        }
+        tracing::error!(
+            "clients of the dlmd that crashed here may still act: watchdog {} is not fed before they \
+             are gone, and resets this machine if it was armed",
+            path.display()
+        );
+        Ok(Self::Withheld { path, seconds, remnants })
+    }
+
+    /// Arms it, if the time has come.
+    fn arm(&mut self) {
+        let Self::Withheld { path, seconds, remnants } = self else { return };
+        if remnants.are_gone() {
+            match Device::open(path, *seconds) {
+                Ok(device) => {
+                    tracing::info!("clients of the dlmd that crashed here are gone");
+                    *self = Self::Armed(Box::new(device));
+                }
+                Err(sentence) => tracing::error!("{sentence}"),
+            }
+        }
+    }
 }
 
 /// The spans that the configuration says; `None`: it wants no lease.
@@ -58,26 +112,18 @@ pub(super) fn terms(settings: &Settings) -> Result<Option<Terms>, String> {
 }
 
 impl Tenure {
-    /// What the configuration wants; the watchdog is armed.
+    /// What the configuration wants; the watchdog is armed, unless `remnants` of the daemon before may
+    /// still act.
     ///
     /// # Errors
     /// A sentence that says what to do.
-    pub(super) fn begin(settings: &Settings, now: u64) -> Result<Option<Self>, String> {
+    pub(super) fn begin(
+        settings: &Settings,
+        remnants: Remnants,
+        now: u64,
+    ) -> Result<Option<Self>, String> {
         let Some(terms) = terms(settings)? else { return Ok(None) };
-        let watchdog: Option<Box<dyn Watchdog>> = match settings.text(Key::Watchdog) {
-            NONE => {
-                tracing::warn!(
-                    "watchdog=none: nothing resets this machine if dlmd is stopped while clients \
-                     hold locks; the others go on {} s after they excluded it all the same",
-                    terms.safe_after() / 1_000_000_000
-                );
-                None
-            }
-            path => {
-                let seconds = settings.small(Key::WatchdogTimeout);
-                Some(Box::new(Device::open(Path::new(path), seconds)?))
-            }
-        };
+        let watchdog = Guard::of(settings, &terms, remnants)?;
         let lease = Lease::new(terms, now);
         let told = lease.standing(now);
         Ok(Some(Self { lease, watchdog, feed_at: 0, told }))
@@ -86,7 +132,8 @@ impl Tenure {
     /// When [`Reactor::keep_lease`] has to be called at the latest.
     pub(super) fn deadline(&self, now: u64) -> u64 {
         let feed = match &self.watchdog {
-            Some(_) if self.lease.may_feed(now) => self.feed_at,
+            Guard::Armed(_) if self.lease.may_feed(now) => self.feed_at,
+            Guard::Withheld { .. } => now + LOOK_PAUSE,
             _ => u64::MAX,
         };
         self.lease.change_after(now).min(feed)
@@ -95,7 +142,8 @@ impl Tenure {
     /// Feeds the watchdog, if it is time to and this machine is harmless.
     fn feed(&mut self) {
         let tick = self.lease.terms().tick;
-        let Some(watchdog) = &mut self.watchdog else { return };
+        self.watchdog.arm();
+        let Guard::Armed(watchdog) = &mut self.watchdog else { return };
         // The clock of this turn may be old by now, and what is promised here counts from now.
         let now = sys::boot_nanos();
         if now < self.feed_at || !self.lease.may_feed(now) {
@@ -277,7 +325,7 @@ impl Reactor {
         }
         let patience = Instant::now() + grace;
         left.retain(|peer| !confirms_by(peer, patience));
-        let Some(watchdog) = &mut tenure.watchdog else { return };
+        let Guard::Armed(watchdog) = &mut tenure.watchdog else { return };
         if !left.is_empty() {
             return tracing::error!(
                 "{} clients are left that may act: the watchdog resets this machine",
@@ -326,5 +374,86 @@ fn confirms_by(peer: &Peer, patience: Instant) -> bool {
             return false;
         }
         std::thread::sleep(NAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Counts its feedings.
+    struct Counting(Arc<AtomicU32>);
+
+    impl Watchdog for Counting {
+        fn feed(&mut self) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn release(&mut self) -> io::Result<()> {
+            unreachable!("only the end of a daemon releases it")
+        }
+    }
+
+    /// A daemon whose last tick that came back was sent so long ago.
+    fn tenure(ago: u64) -> (Tenure, Arc<AtomicU32>) {
+        let now = sys::boot_nanos();
+        let begin = now.saturating_sub(ago);
+        let mut lease = Lease::new(Terms::DEFAULT, begin);
+        assert!(lease.returned(begin, true, begin));
+        let fed = Arc::new(AtomicU32::new(0));
+        let watchdog = Guard::Armed(Box::new(Counting(Arc::clone(&fed))));
+        (Tenure { lease, watchdog, feed_at: 0, told: Standing::Held }, fed)
+    }
+
+    #[test]
+    fn the_watchdog_is_fed_once_a_tick() {
+        let (mut tenure, fed) = tenure(0);
+        tenure.feed();
+        tenure.feed();
+        assert_eq!(fed.load(Ordering::Relaxed), 1, "not more often than it needs");
+        assert!(tenure.deadline(sys::boot_nanos()) <= tenure.feed_at);
+        tenure.feed_at = 0;
+        tenure.feed();
+        assert_eq!(fed.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn feeding_stops_where_clients_should_be_gone_and_goes_on_when_they_are() {
+        let terms = Terms::DEFAULT;
+        let killed = terms.lease + terms.grace;
+        let uptime = sys::boot_nanos();
+        assert!(uptime > killed, "this machine runs for longer than a lease");
+        let (mut tenure, fed) = tenure(killed);
+        tenure.feed();
+        assert_eq!(fed.load(Ordering::Relaxed), 0, "it slept through its own end");
+        tenure.lease.end_life(uptime);
+        tenure.feed();
+        assert_eq!(fed.load(Ordering::Relaxed), 0, "clients are feared");
+        tenure.lease.confirmed();
+        tenure.feed();
+        assert_eq!(fed.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn terms_come_from_the_configuration() {
+        let of = |values: &[(Key, &str)]| {
+            let values: Vec<_> =
+                values.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+            let none = crate::testing::TempDir::new("lease-terms");
+            let file = none.path().join("dlm.conf");
+            std::fs::write(&file, "").expect("writable");
+            terms(&Settings::load(Some(&file), &values).expect("good"))
+        };
+        let cluster = (Key::Membership, "external");
+        assert_eq!(of(&[(Key::Lease, "4")]), Ok(None), "one node has nobody to fear it");
+        assert_eq!(of(&[cluster]), Ok(None), "fencing alone");
+        assert_eq!(of(&[cluster, (Key::Lease, "4")]), Ok(Some(Terms::DEFAULT)));
+        let without = of(&[cluster, (Key::Lease, "4"), (Key::Watchdog, "none")]);
+        assert_eq!(without, Ok(Some(Terms { watchdog: 0, ..Terms::DEFAULT })));
+        let short = of(&[cluster, (Key::Lease, "0.9")]).expect_err("refused");
+        assert_eq!(short, "lease is 0.9 s and lease_tick 0.25 s; make the lease at least 4 ticks");
     }
 }

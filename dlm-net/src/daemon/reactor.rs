@@ -259,6 +259,7 @@ impl Reactor {
         self.serve_opened();
         self.serve_sockets();
         self.serve_rings();
+        self.hear_on();
         self.follow_changes();
         self.serve_controls();
         self.serve_queries();
