@@ -311,6 +311,7 @@ fn wall_seconds() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dlm_ipc::control::left;
 
     fn request(command: u32, option: u32, data: i32, name: &[u8]) -> Header {
         let mut bytes = Vec::new();

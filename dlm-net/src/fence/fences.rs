@@ -36,21 +36,30 @@ pub struct Config {
     pub limit: u64,
     /// Where agents are looked for.
     pub path: OsString,
+    /// Whether a person has to fence: no agent is configured, and there is no Pacemaker to ask.
+    pub by_hand: bool,
 }
 
 impl Config {
     /// As these settings say.
     pub fn of(settings: &Settings) -> Self {
+        Self::on(settings, agent_path())
+    }
+
+    fn on(settings: &Settings, path: OsString) -> Self {
+        let plans = Plans::of(settings.sections());
+        let by_hand = plans.is_default && find_program("stonith_admin", &path).is_none();
         Self {
             rules: Rules {
-                fencing: settings.flag(Key::EnableFencing),
+                fencing: settings.flag(Key::EnableFencing) && !by_hand,
                 concurrent: settings.flag(Key::EnableConcurrentFencing),
                 repeat: settings.flag(Key::RepeatFailedFencing),
                 post_join_delay: settings.number(Key::PostJoinDelay) * SECOND,
             },
-            plans: Plans::of(settings.sections()),
+            plans,
             limit: settings.number(Key::FenceTimeout) * SECOND,
-            path: agent_path(),
+            path,
+            by_hand,
         }
     }
 
@@ -302,8 +311,7 @@ impl Fencing for Fences {
     }
 
     fn configure(&mut self, settings: &Settings) {
-        let path = std::mem::take(&mut self.config.path);
-        self.config = Config { path, ..Config::of(settings) };
+        self.config = Config::on(settings, std::mem::take(&mut self.config.path));
         self.policy.set_rules(self.config.rules);
         self.step(Instant(self.now), Input::Tick);
     }
@@ -346,6 +354,12 @@ impl Fencing for Fences {
     fn words(&self, lost: &Lost) -> String {
         let victim = Victim::from(lost.life);
         let node = victim.node;
+        if self.config.by_hand {
+            return format!(
+                "no fence agent is configured: make sure that node {node} is off, then say dlm_tool \
+                 fence_ack {node}"
+            );
+        }
         let case = self.policy.cases().find(|case| case.feared.victim == victim);
         let state =
             case.map_or_else(|| "it is not looked at yet".into(), |c| self.state_in_words(c));

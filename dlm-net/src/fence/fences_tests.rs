@@ -38,7 +38,7 @@ impl Loop {
         let path = path_of(&dir);
         let rules = Rules { fencing: true, concurrent: false, repeat: true, post_join_delay: 0 };
         let plans = Plans::of(&parse(file).expect("a good file"));
-        let config = Config { rules, plans, limit, path };
+        let config = Config { rules, plans, limit, path, by_hand: false };
         let poll = Poll::new().expect("a poller");
         let mut fences = Fences::new(NodeId(1), config);
         fences.open(poll.registry(), 100..110).expect("opened");
