@@ -31,6 +31,9 @@ pub(super) struct Pace {
     works: bool,
     /// Messages heard in this turn.
     heard: u32,
+    /// Requests of clients in this turn: unlocks, and others.
+    unlocks: u32,
+    others: u32,
 }
 
 impl Pace {
@@ -38,6 +41,13 @@ impl Pace {
     #[inline]
     pub(super) fn hear(&mut self) {
         self.heard += 1;
+    }
+
+    /// A client asked for something.
+    #[inline]
+    pub(super) fn ask(&mut self, unlock: bool) {
+        let count = if unlock { &mut self.unlocks } else { &mut self.others };
+        *count += 1;
     }
 }
 
@@ -66,10 +76,21 @@ impl Reactor {
         Some(if held { self.pace.worked + HOLD.as_nanos() as u64 } else { at.0 })
     }
 
+    /// Who unlocks often locks something next, and waits for that alone. Where the client shares a
+    /// core with the daemon it was interrupted by its own bell before it could say so; it is let on, so
+    /// that both go to the other node together.
+    pub(super) fn hear_on(&mut self) {
+        if self.links.is_some() && self.pace.unlocks > 0 && self.pace.others == 0 {
+            std::thread::yield_now();
+            self.serve_rings();
+        }
+    }
+
     /// After a turn with work over many names the processor is others' first.
     pub(super) fn give_way(&mut self) {
         let much = self.pace.works || self.pace.heard >= MUCH;
         (self.pace.works, self.pace.heard) = (false, 0);
+        (self.pace.unlocks, self.pace.others) = (0, 0);
         if much {
             std::thread::yield_now();
         }

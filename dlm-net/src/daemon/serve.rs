@@ -139,6 +139,7 @@ impl Reactor {
             self.refuse(id, ticket, Errno::ENOMEM);
             return Taken::One;
         }
+        self.pace.ask(matches!(request, Request::Unlock(_)));
         handle.due.push_back(ticket);
         self.node.step(Instant(self.now), Input::Client(id, request), &mut self.outbox);
         self.carry_out();

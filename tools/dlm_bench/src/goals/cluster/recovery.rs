@@ -197,7 +197,7 @@ fn time(seen: &Seen, quick: bool) -> Figure {
 }
 
 /// 10k, 1M.
-fn short(count: usize) -> String {
+pub(super) fn short(count: usize) -> String {
     match count {
         count if count >= 1_000_000 => format!("{}M", count / 1_000_000),
         count if count >= 1000 => format!("{}k", count / 1000),

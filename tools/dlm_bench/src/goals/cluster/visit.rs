@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::recovery::{Probes, Span, span, unaffected};
+use super::recovery::{Probes, Span, short, span, unaffected};
 use super::{Context, Finish, Hand, join_all, mode, owner};
 use crate::job::{LockJob, Names};
 use crate::progress::progress;
@@ -86,12 +86,17 @@ fn figures(seen: &[Seen], quick: bool, _: &Units) -> Vec<Figure> {
     for (what, of) in [("join", join as fn(&Seen) -> f64), ("leave", leave)] {
         for seen in seen {
             let text = format!("{what} beside {} locks: to fresh names everywhere", seen.locks);
-            figures.push(Figure::new(&format!("{what}/{}", seen.locks), text, of(seen), Scale::Ns));
+            figures.push(Figure::new(
+                &format!("{what}/{}", short(seen.locks)),
+                text,
+                of(seen),
+                Scale::Ns,
+            ));
         }
         figures.extend(growth(&format!("{what}/double"), what, of));
     }
     for seen in seen {
-        let id = |change: &str| format!("{change}/{}", seen.locks);
+        let id = |change: &str| format!("{change}/{}", short(seen.locks));
         figures.extend(unaffected(&id("join"), "a join", seen.before, seen.join, quick));
         figures.extend(unaffected(&id("leave"), "a leave", seen.before, seen.leave, quick));
     }
