@@ -267,9 +267,11 @@ impl Echoes {
         *last = t0.max(*last);
     }
 
-    /// The last tick that at least `majority` nodes have heard, the sender included.
-    pub fn quorum(&self, majority: usize) -> Option<u64> {
-        let mut heard: Vec<u64> = self.heard.values().copied().collect();
+    /// The last tick that at least `majority` of the nodes that `count` have heard, the sender
+    /// included.
+    pub fn quorum(&self, majority: usize, count: impl Fn(u32) -> bool) -> Option<u64> {
+        let counted = self.heard.iter().filter(|(node, _)| count(**node));
+        let mut heard: Vec<u64> = counted.map(|(_, at)| *at).collect();
         heard.sort_unstable_by(|a, b| b.cmp(a));
         heard.get(majority.checked_sub(1)?).copied()
     }

@@ -145,15 +145,17 @@ fn terms_that_do_not_fit_say_what_to_change() {
 #[test]
 fn a_tick_counts_when_a_majority_heard_it() {
     let mut echoes = Echoes::default();
-    assert_eq!(echoes.quorum(1), None);
+    let all = |_: u32| true;
+    assert_eq!(echoes.quorum(1, all), None);
     echoes.hear(1, 50);
-    assert_eq!((echoes.quorum(1), echoes.quorum(2)), (Some(50), None));
+    assert_eq!((echoes.quorum(1, all), echoes.quorum(2, all)), (Some(50), None));
     echoes.hear(2, 30);
     echoes.hear(3, 40);
-    assert_eq!((echoes.quorum(2), echoes.quorum(3)), (Some(40), Some(30)));
+    assert_eq!((echoes.quorum(2, all), echoes.quorum(3, all)), (Some(40), Some(30)));
     echoes.hear(2, 20);
-    assert_eq!(echoes.quorum(3), Some(30), "who heard a later one heard the earlier");
-    assert_eq!(echoes.quorum(0), None);
+    assert_eq!(echoes.quorum(3, all), Some(30), "who heard a later one heard the earlier");
+    assert_eq!(echoes.quorum(2, |node| node != 3), Some(30), "who is out does not count");
+    assert_eq!(echoes.quorum(0, all), None);
 }
 
 /// Clock rates in parts per billion of true time.

@@ -194,7 +194,11 @@ pub(crate) enum Message {
     /// This life of the node, and all before it, is harmless.
     Harmless { node: u32, life: u64 },
     /// Sent at this time of the sender's clock.
-    Tick { at: u64 },
+    Tick {
+        at: u64,
+        /// The last ticks that the sender heard of others.
+        heard: Vec<(Process, u64)>,
+    },
     /// Fencing's own.
     Fence(Vec<u8>),
     /// This life has no lockspace any more, and its daemon leaves.
@@ -298,7 +302,7 @@ mod tests {
             Message::View { tag, lineage, lockspace: b"a".to_vec(), view },
             Message::Safe { member: life },
             Message::Harmless { node: 1, life: 2 },
-            Message::Tick { at: u64::MAX },
+            Message::Tick { at: u64::MAX, heard: vec![(Process { node: 2, pid: 9 }, 7)] },
             Message::Fence(vec![0; 300]),
             Message::Goodbye { life: 1 },
         ]

@@ -9,6 +9,7 @@ mod agree;
 mod backend;
 mod message;
 mod order;
+mod renewal;
 mod survey;
 mod sys;
 mod views;

@@ -20,6 +20,7 @@ use dlm_core::{Instant, Member, NodeId, View};
 use dlm_ipc::control::{MemberRecord, StaysRecord};
 
 use super::message::{Event, Hello, Left, Lineage, LostRecord, Message, Process, Ring, Tag};
+use super::renewal::Ticks;
 use super::views::Views;
 
 /// Time between two ticks of a daemon.
@@ -135,6 +136,7 @@ pub(crate) struct Order {
     /// Our clock had a gap; our tick of this time has to come back first.
     gap: Option<Instant>,
     standing: bool,
+    pub(super) ticks: Ticks,
     /// Since when what hinders is as it is, and whether that was logged.
     pub(super) hindered: Option<(Hindered, Instant)>,
     logged: Option<Hindered>,
@@ -191,6 +193,7 @@ impl Order {
             standing: true,
             hindered: None,
             logged: None,
+            ticks: Ticks::default(),
             acts: VecDeque::new(),
         }
     }
@@ -223,7 +226,8 @@ impl Order {
         }
         if self.is_joined() && now >= self.next_tick {
             self.next_tick = now.after(TICK);
-            self.send(Message::Tick { at: now.0 });
+            self.send(Message::Tick { at: now.0, heard: self.ticks.heard() });
+            self.expire();
         }
         self.evaluate();
     }
@@ -335,8 +339,8 @@ impl Order {
                 *known = (*known).max(life);
                 self.cleared.insert((node, life));
             }
-            Message::Tick { at } if from == self.setup.own => self.on_own_tick(Instant(at)),
-            Message::Tick { .. } => {}
+            Message::Tick { at, .. } if from == self.setup.own => self.on_own_tick(Instant(at)),
+            Message::Tick { at, heard } => self.hear_tick(from, at, &heard),
             Message::Fence(bytes) => self.acts.push_back(Act::Fence { from: from.node, bytes }),
             Message::Goodbye { life } => {
                 self.goodbyes.insert((from.node, life));
@@ -349,9 +353,7 @@ impl Order {
         if self.gap.is_some_and(|gap| at >= gap) {
             self.gap = None;
         }
-        if self.may_act() && self.is_agreed() && self.takes_part() {
-            self.acts.push_back(Act::Lease(at));
-        }
+        self.hear_own_tick(at);
     }
 
     /// The configuration may be another one.
@@ -372,6 +374,7 @@ impl Order {
         self.introduce();
     }
 
+        self.ticks.retain(|process| group.contains(process));
     /// Says who this daemon is, in the present configuration.
     fn introduce(&mut self) {
         let Some(tag) = self.tag.filter(|_| self.is_joined() && !self.over) else { return };

@@ -1,6 +1,7 @@
 //! Worlds of daemons over a simulated group: rings that fall apart and merge, messages in one order,
 //! daemons that stand still, die and come back.
 
+mod leases;
 mod stories;
 mod worlds;
 
