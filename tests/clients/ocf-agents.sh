@@ -4,7 +4,7 @@
 #   LIBDIR=... BINDIR=... ocf-agents.sh
 # Needs the packages lvm2-lockd, psmisc (killall), procps (pgrep); takes the two agents out of their .debs without
 # installing Pacemaker. Own PID and network namespace: the agents use killall and pgrep, which must see nothing
-# but this test.  DEBS: folder with the two .debs (else apt-get download).
+# but this test. What they look for below /sys/kernel is mounted as our example for pacemaker.service says.  DEBS: folder with the two .debs (else apt-get download).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${LIBDIR:?}" "${BINDIR:?}"
@@ -13,7 +13,7 @@ if [ -z "${IN_NS:-}" ]; then
   chmod 755 "$D"; mkdir -p "$D"/debs "$D"/dlm/config/dlm/cluster
   ( cd "$D/debs" && if [ -n "${DEBS:-}" ]; then cp "$DEBS"/{pacemaker,resource-agents}_*.deb .; else apt-get download -q pacemaker resource-agents >/dev/null 2>&1; fi
     for f in *.deb; do dpkg -x "$f" ../x || exit 1; done ) 2>/dev/null || { echo "SKIPPED: the packages pacemaker and resource-agents cannot be had here"; exit 0; }
-  IN_NS=1 OD=$D unshare -n -p -f --mount-proc "$here/node-env.sh" -n 1 -t "$D/dlm/config/dlm/cluster" -d "$D/st" -- "$0"; exit $?
+  IN_NS=1 OD=$D unshare -n -p -f --mount-proc "$here/node-env.sh" -n 1 -t "$D/dlm/config/dlm/cluster" -u "$here/../../tools/dist/examples/pacemaker-dlmd.conf" -d "$D/st" -- "$0"; exit $?
 fi
 D=$OD pass=0 fail=0
 ip link set lo up 2>/dev/null
