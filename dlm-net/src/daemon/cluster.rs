@@ -6,12 +6,12 @@ use dlm_core::NodeId;
 
 use super::config::Settings;
 use super::config::table::Key;
+use super::lease;
 use super::leftover::Remnants;
 use super::state::State;
-use crate::fence::plan::find_program;
 use crate::fence::{fences, probe};
 use crate::membership::corosync::{Corosync, Rules, Survey};
-use crate::membership::{ByHand, External, Fencing, Membership, Single};
+use crate::membership::{External, Fencing, Membership, Single};
 
 /// How long a device may take to answer whether it works, nanoseconds.
 const PROBE_LIMIT: u64 = 60_000_000_000;
@@ -65,8 +65,9 @@ pub(super) fn backend(
         startup_fencing: settings.flag(Key::EnableFencing)
             && settings.flag(Key::EnableStartupFencing),
     };
+    let safe_after = lease::terms(settings)?.map_or(0, |terms| terms.safe_after());
     let clean = Box::new(move || remnants.are_gone());
-    Ok(Box::new(Corosync::new(survey, rules, state, fencing, clean)))
+    Ok(Box::new(Corosync::new(survey, rules, state, safe_after, fencing, clean)))
 }
 
 /// Who makes lost nodes harmless. This node is unfenced first, where the configuration asks for it.
@@ -81,7 +82,7 @@ fn fencing(settings: &Settings, survey: &Survey) -> Result<Box<dyn Fencing>, Str
         for other in others.filter(|node| *node != survey.own) {
             let power = match config.rules.fencing {
                 true => probe::power_over(plans, other, path, config.limit.min(PROBE_LIMIT)),
-                false => Err("enable_fencing is 0".to_owned()),
+                false => Err("no fence agent is configured and enabled".to_owned()),
             };
             power.map_err(|trouble| {
                 format!(
@@ -92,18 +93,16 @@ fn fencing(settings: &Settings, survey: &Survey) -> Result<Box<dyn Fencing>, Str
             })?;
         }
     }
-    // Nothing is written, and there is no Pacemaker to ask: a person fences.
-    let nobody = config.plans.is_default && find_program("stonith_admin", path).is_none();
-    if !config.rules.fencing || nobody {
+    if !config.rules.fencing {
         tracing::warn!(
-            "no fence agent is configured: what a lost node held is not given away before somebody \
-             makes sure that it is off and says dlm_tool fence_ack NODE"
+            "no fence agent is run: what a lost node held is not given away before somebody makes \
+             sure that it is off and says dlm_tool fence_ack NODE"
         );
-        return Ok(Box::new(ByHand::default()));
-    }
-    probe::unfence(plans, survey.own, path, config.limit)?;
-    for (_, trouble) in config.missing_agents() {
-        tracing::error!("{trouble}: it cannot fence anybody");
+    } else {
+        probe::unfence(plans, survey.own, path, config.limit)?;
+        for (_, trouble) in config.missing_agents() {
+            tracing::error!("{trouble}: it cannot fence anybody");
+        }
     }
     Ok(Box::new(fences::Fences::new(NodeId(survey.own), config)))
 }

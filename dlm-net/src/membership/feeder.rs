@@ -325,7 +325,7 @@ impl Feeder {
         if members.is_empty() && unsafe_members.is_empty() {
             self.spaces.remove(name);
         } else if news {
-            self.last_view += 1;
+            self.last_view = self.next_number();
             let (members, unsafe_members) =
                 (members.into_iter().collect(), unsafe_members.into_iter().collect());
             let view = View { id: ViewId(self.last_view), members, unsafe_members };

@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use dlm_core::Instant;
 use dlm_ipc::control::MemberRecord;
 
 use super::message::{Hello, Left, Lineage, LostRecord, Message, Process};
@@ -17,6 +19,7 @@ impl Order {
             first_life: hello.first_life,
             clean: hello.clean,
             boot: hello.boot,
+            safe_after: hello.safe_after,
         };
         if self.group.contains(&from) {
             self.who.insert(from.node, who);
@@ -180,12 +183,13 @@ impl Order {
 
     /// Who is feared when these take part, and who is out and held nothing.
     fn lost_by(&self, members: &BTreeMap<u32, u64>) -> (Vec<LostRecord>, BTreeMap<u32, u64>) {
-        let record = |node: u32, life: u64, why: u32, boot: u128| LostRecord {
+        let record = |node: u32, life: u64, why: u32, (boot, safe_after)| LostRecord {
             life: MemberRecord { node, incarnation: life },
             why,
             wall: self.wall,
             boot,
             witnesses: members.keys().copied().collect(),
+            safe_after,
         };
         let mut lost: Vec<LostRecord> = self.feared().map(|(record, _)| record.clone()).collect();
         let mut idle = BTreeMap::new();
@@ -197,13 +201,14 @@ impl Order {
                 idle.insert(*node, *life);
             } else {
                 let why = self.left.get(node).copied().unwrap_or(Left::ProcessDown);
-                let boot = self.views.boot_of(*node, *life);
-                lost.push(record(*node, *life, why.number(), boot));
+                let traits = self.views.traits_of(*node, *life);
+                lost.push(record(*node, *life, why.number(), traits));
             }
         }
         if self.lineage.epoch == 0 && self.setup.rules.startup_fencing {
             let unseen = self.setup.nodes.iter().filter(|node| !members.contains_key(node));
-            lost.extend(unseen.map(|node| record(*node, 0, 0, 0)));
+            let traits = (0, self.setup.safe_after);
+            lost.extend(unseen.map(|node| record(*node, 0, 0, traits)));
         }
         // Clients of an earlier process, of which nobody else may know.
         for (process, hello) in &self.hellos {
@@ -211,7 +216,8 @@ impl Order {
                 members.contains_key(&process.node) && !self.body.contains_key(&process.node);
             if joins && !hello.clean {
                 let why = Left::ProcessDown.number();
-                lost.push(record(process.node, hello.first_life - 1, why, hello.boot));
+                let traits = (hello.boot, hello.safe_after);
+                lost.push(record(process.node, hello.first_life - 1, why, traits));
             }
         }
         (lost, idle)
@@ -232,8 +238,9 @@ impl Order {
         for node in members.keys() {
             self.left.remove(node);
         }
-        let boots = self.who.iter().map(|(node, who)| (*node, (who.life, who.boot)));
-        self.views.note_boots(boots.collect());
+        for (node, who) in &self.who {
+            self.views.note_traits(*node, who.life, who.boot, who.safe_after);
+        }
         self.body = members;
         self.views.new_body();
         self.lost.retain(|(record, _)| lost.iter().any(|other| other.life == record.life));
@@ -246,8 +253,35 @@ impl Order {
         }
     }
 
+    /// Those whose lease made them harmless, though nobody saw it (membership.md, lease): what they
+    /// held their machine has ended by now.
+    pub(super) fn expire(&mut self) {
+        if !(self.is_coordinator() && self.may_act()) {
+            return;
+        }
+        let over = self.lost.iter().filter(|lost| self.lease_ends(lost) <= Some(self.now));
+        let over: Vec<_> = over.filter(|lost| self.lease_ends(lost).is_some()).cloned().collect();
+        for (LostRecord { life: MemberRecord { node, incarnation: life }, .. }, _) in over {
+            if self.expired.insert((node, life)) {
+                self.log(format!(
+                    "node {node} incarnation {life}: its lease and all after it is over"
+                ));
+                self.send(Message::Harmless { node, life });
+            }
+        }
+    }
+
+    /// When a feared life is harmless by its lease; `None`: it had none, or its machine is up and what
+    /// enforces the lease may have been taken over by the next daemon there.
+    pub(super) fn lease_ends(&self, (record, since): &(LostRecord, Instant)) -> Option<Instant> {
+        let MemberRecord { node, incarnation: life } = record.life;
+        let taken_over = self.who.get(&node).is_some_and(|who| life < who.first_life && !who.clean);
+        (record.safe_after > 0 && !taken_over)
+            .then(|| since.after(Duration::from_nanos(record.safe_after)))
+    }
+
     /// All who are feared.
-    pub(crate) fn feared(&self) -> impl Iterator<Item = &(LostRecord, dlm_core::Instant)> {
+    pub(crate) fn feared(&self) -> impl Iterator<Item = &(LostRecord, Instant)> {
         self.lost.iter()
     }
 }

@@ -77,11 +77,13 @@ struct Times {
 
 impl Corosync {
     /// A backend for this node of the surveyed cluster, which is not joined before it is opened.
+    /// `safe_after`: after how many nanoseconds a lease makes an excluded node harmless; 0: never.
     /// `clean` tells whether no client of an earlier process on this machine can act any more.
     pub(crate) fn new(
         survey: &Survey,
         rules: Rules,
         state: State,
+        safe_after: u64,
         fencing: Box<dyn Fencing>,
         mut clean: Clean,
     ) -> Self {
@@ -95,6 +97,7 @@ impl Corosync {
             clean: is_clean,
             boot: boot(),
             view_floor: state.last_view().0,
+            safe_after,
         };
         let now = Instant(crate::sys::boot_nanos());
         Self {
@@ -280,11 +283,6 @@ impl Corosync {
         }
     }
 
-    /// Whether a lockspace waits for fencing: it has a feared member, or this node wants in.
-    fn fencing_waits(&self) -> Vec<Lost> {
-        self.order.feared().map(lost).collect()
-    }
-
     fn seconds(&self, since: Instant) -> u64 {
         self.now.0.saturating_sub(since.0) / 1_000_000_000
     }
@@ -441,15 +439,21 @@ impl Membership for Corosync {
         } else if let Some((what, since)) = &self.order.hindered {
             words.push(format!("{} (for {} s)", what.words(), self.seconds(*since)));
         }
-        words.extend(self.fencing_waits().iter().map(|lost| {
-            format!(
+        for feared in self.order.feared() {
+            let told = lost(feared);
+            let mut text = format!(
                 "wait fencing: node {} {} {} s ago; {}",
-                lost.life.node.0,
-                if lost.why == 0 { "was not seen since the start" } else { "was lost" },
-                self.seconds(lost.since),
-                self.fencing.words(lost)
-            )
-        }));
+                told.life.node.0,
+                if told.why == 0 { "was not seen since the start" } else { "was lost" },
+                self.seconds(told.since),
+                self.fencing.words(&told)
+            );
+            if let Some(end) = self.order.lease_ends(feared) {
+                let seconds = end.0.saturating_sub(self.now.0).div_ceil(1_000_000_000);
+                text += &format!(", or wait: its lease makes it harmless in {seconds} s");
+            }
+            words.push(text);
+        }
         words
     }
 

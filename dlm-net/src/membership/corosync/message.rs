@@ -136,6 +136,8 @@ pub(crate) struct LostRecord {
     pub(crate) boot: u128,
     /// Who took part then, without it.
     pub(crate) witnesses: BTreeSet<u32>,
+    /// After how many nanoseconds its lease has made it harmless; 0: it had none.
+    pub(crate) safe_after: u64,
 }
 
 /// Said by every daemon in every new configuration, and when it begins a new life.
@@ -149,6 +151,8 @@ pub(crate) struct Hello {
     pub(crate) clean: bool,
     /// Which boot of the machine this is.
     pub(crate) boot: u128,
+    /// After how many nanoseconds its lease makes it harmless; 0: it has none.
+    pub(crate) safe_after: u64,
     /// Whether this life never took part in anything.
     pub(crate) fresh: bool,
     /// What it knows of history.
@@ -253,7 +257,14 @@ mod tests {
     fn samples() -> Vec<Message> {
         let tag = Tag::of(Ring { node: 1, seq: 8 }, &BTreeSet::from([Process { node: 1, pid: 9 }]));
         let life = MemberRecord { node: 2, incarnation: 7 << 24 };
-        let lost = LostRecord { life, why: 3, wall: 5, boot: 1 << 100, witnesses: [1, 3].into() };
+        let lost = LostRecord {
+            life,
+            why: 3,
+            wall: 5,
+            boot: 1 << 100,
+            witnesses: [1, 3].into(),
+            safe_after: 9,
+        };
         let view = ViewRecord { id: 4, members: vec![life], unsafe_members: Vec::new() };
         let lineage = Lineage { epoch: 3, decider: (1, 1 << 30) };
         let hello = Hello {
@@ -262,6 +273,7 @@ mod tests {
             first_life: 1,
             clean: true,
             boot: 2,
+            safe_after: 9,
             fresh: true,
             lineage,
             body: [(1, 1)].into(),

@@ -59,6 +59,8 @@ pub(crate) struct Setup {
     pub(crate) boot: u128,
     /// View numbers up to this one may have been used.
     pub(crate) view_floor: u32,
+    /// After how many nanoseconds a lease makes a node harmless that was excluded; 0: there is none.
+    pub(crate) safe_after: u64,
 }
 
 /// What is to be done.
@@ -94,6 +96,7 @@ pub(super) struct Who {
     pub(super) first_life: u64,
     pub(super) clean: bool,
     pub(super) boot: u128,
+    pub(super) safe_after: u64,
 }
 
 /// The state machine.
@@ -122,6 +125,8 @@ pub(crate) struct Order {
     pub(super) harmless: BTreeMap<u32, u64>,
     /// Single lives that are harmless.
     pub(super) cleared: BTreeSet<(u32, u64)>,
+    /// Lives of which was said that their lease is over.
+    pub(super) expired: BTreeSet<(u32, u64)>,
     pub(super) left: BTreeMap<u32, Left>,
     pub(super) goodbyes: BTreeSet<(u32, u64)>,
     /// What was proposed last, so that it is proposed once.
@@ -131,12 +136,12 @@ pub(crate) struct Order {
     pub(super) views: Views,
     own_ticks: u64,
     heard: BTreeMap<Process, u64>,
+    pub(super) ticks: Ticks,
     next_tick: Instant,
     turned: Instant,
     /// Our clock had a gap; our tick of this time has to come back first.
     gap: Option<Instant>,
     standing: bool,
-    pub(super) ticks: Ticks,
     /// Since when what hinders is as it is, and whether that was logged.
     pub(super) hindered: Option<(Hindered, Instant)>,
     logged: Option<Hindered>,
@@ -180,6 +185,7 @@ impl Order {
             lost: Vec::new(),
             harmless: BTreeMap::new(),
             cleared: BTreeSet::new(),
+            expired: BTreeSet::new(),
             left: BTreeMap::new(),
             goodbyes: BTreeSet::new(),
             proposed: None,
@@ -187,13 +193,13 @@ impl Order {
             views,
             own_ticks: 0,
             heard: BTreeMap::new(),
+            ticks: Ticks::default(),
             next_tick: now,
             turned: now,
             gap: None,
             standing: true,
             hindered: None,
             logged: None,
-            ticks: Ticks::default(),
             acts: VecDeque::new(),
         }
     }
@@ -368,13 +374,13 @@ impl Order {
         self.views.new_configuration();
         let (group, ticks) = (&self.group, self.own_ticks);
         self.heard.retain(|process, _| group.contains(process));
+        self.ticks.retain(|process| group.contains(process));
         for process in group {
             self.heard.entry(*process).or_insert(ticks);
         }
         self.introduce();
     }
 
-        self.ticks.retain(|process| group.contains(process));
     /// Says who this daemon is, in the present configuration.
     fn introduce(&mut self) {
         let Some(tag) = self.tag.filter(|_| self.is_joined() && !self.over) else { return };
@@ -384,6 +390,7 @@ impl Order {
             first_life: self.first,
             clean: self.setup.clean,
             boot: self.setup.boot,
+            safe_after: self.setup.safe_after,
             fresh: !self.took_part,
             lineage: self.lineage,
             body: self.body.clone(),

@@ -131,6 +131,7 @@ impl World {
             clean,
             boot: 1,
             view_floor,
+            safe_after: 0,
         };
         let fresh = Node {
             order: Order::new(setup.clone(), Instant(self.now), 1000),

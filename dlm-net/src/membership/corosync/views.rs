@@ -25,8 +25,8 @@ pub(super) struct Views {
     told_safe: BTreeSet<MemberRecord>,
     /// Reports that the feeder has not seen.
     fresh: BTreeSet<u32>,
-    /// Life and boot of nodes, as far as known.
-    boots: BTreeMap<u32, (u64, u128)>,
+    /// Life of nodes, with its boot and lease, as far as known.
+    traits: BTreeMap<u32, (u64, u128, u64)>,
     floor: u32,
 }
 
@@ -47,7 +47,7 @@ impl Views {
             told_views: BTreeSet::new(),
             told_safe: BTreeSet::new(),
             fresh: BTreeSet::new(),
-            boots: BTreeMap::new(),
+            traits: BTreeMap::new(),
             floor,
         }
     }
@@ -92,14 +92,15 @@ impl Views {
         self.new_configuration();
     }
 
-    pub(super) fn note_boots(&mut self, boots: BTreeMap<u32, (u64, u128)>) {
-        self.boots.extend(boots);
+    pub(super) fn note_traits(&mut self, node: u32, life: u64, boot: u128, safe_after: u64) {
+        self.traits.insert(node, (life, boot, safe_after));
     }
 
-    /// The boot of its machine that a life belongs to; 0 unknown.
-    pub(super) fn boot_of(&self, node: u32, life: u64) -> u128 {
-        let known = self.boots.get(&node).filter(|(known, _)| *known == life);
-        known.map_or(0, |(_, boot)| *boot)
+    /// The boot of its machine that a life belongs to, and after how long its lease makes it
+    /// harmless; 0 unknown, and none.
+    pub(super) fn traits_of(&self, node: u32, life: u64) -> (u128, u64) {
+        let known = self.traits.get(&node).filter(|(known, ..)| *known == life);
+        known.map_or((0, 0), |(_, boot, safe_after)| (*boot, *safe_after))
     }
 
     /// A daemon says something of itself.

@@ -279,3 +279,19 @@ fn who_left_in_good_order_is_not_feared() {
     assert_eq!((world.is_quiet(), view(&world, 1).members.len()), (Ok(()), 2));
     assert_eq!(world.node_mut(1).order.close(), None, "it has a lockspace");
 }
+
+#[test]
+fn where_there_is_a_lease_time_makes_the_lost_harmless() {
+    let mut world = World::new(3, 5);
+    world.nodes.values_mut().for_each(|node| node.order.setup.safe_after = 8_000_000_000);
+    world.rounds(40);
+    (1..=3).for_each(|node| world.join(node));
+    world.rounds(60);
+    world.kill(3, true);
+    world.rounds(100);
+    assert_eq!(view(&world, 1).unsafe_members.len(), 1, "5 s are not enough");
+    // What the machine itself does by then.
+    world.ghosts.clear();
+    world.rounds(100);
+    assert_eq!((world.is_quiet(), view(&world, 1).members.len()), (Ok(()), 2));
+}
