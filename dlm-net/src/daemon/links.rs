@@ -128,10 +128,14 @@ impl Reactor {
             }
             Event::Unreachable { node, since, .. } => {
                 let seconds = self.now.saturating_sub(since.0) / 1_000_000_000;
-                tracing::error!(
-                    "node {} was not heard for {seconds} s; membership has to exclude one of us",
-                    node.0
-                );
+                if self.is_left_out(node) {
+                    tracing::debug!("node {}, which is left out, is silent", node.0);
+                } else {
+                    tracing::error!(
+                        "node {} was not heard for {seconds} s; membership has to exclude one of us",
+                        node.0
+                    );
+                }
                 self.unreachable.insert(node);
             }
             // The transport logs these itself, and refusals in part: strangers must not fill the log.

@@ -1,6 +1,6 @@
 //! What is waited for, in words: for whom, since when, and what would end it.
 
-use dlm_core::{Instant, LockspaceInfo, Member};
+use dlm_core::{Instant, LockspaceInfo, Member, NodeId};
 
 use super::reactor::Reactor;
 use crate::ipc::peer::{Handle, Peer, Stage};
@@ -112,10 +112,16 @@ impl Reactor {
         }
     }
 
+    /// Whether the cluster below goes on without a node: nobody waits for it to speak.
+    pub(super) fn is_left_out(&self, node: NodeId) -> bool {
+        self.membership.cluster_node(node).is_some_and(|below| !below.member)
+    }
+
     /// Nodes that membership has to decide about (B5).
     fn silent_nodes(&self) -> Vec<String> {
         let Some(links) = &self.links else { return Vec::new() };
-        let silent = self.unreachable.iter().filter_map(|node| links.state(*node));
+        let awaited = self.unreachable.iter().filter(|node| !self.is_left_out(**node));
+        let silent = awaited.filter_map(|node| links.state(*node));
         silent
             .map(|state| {
                 format!(
