@@ -11,6 +11,7 @@ mod bench;
 mod clients;
 mod cluster;
 mod conformance;
+mod corosync;
 mod daemon;
 mod demo;
 mod differences;
@@ -91,6 +92,7 @@ fn dispatch(args: &[String]) -> Result<(), Ending> {
         "test" => test::run(&places, rest),
         "conformance" => conformance::run(&places, rest),
         "cluster" => cluster::run(&places, rest),
+        "corosync" => corosync::run(&places, rest),
         "clients" => clients::run(&places, rest),
         "fuzz" => fuzz::run(&places, rest),
         "bench" => bench::run(&places, rest),
