@@ -63,7 +63,8 @@ impl Cluster {
             marks.locks_done.get_or_insert(now);
         }
         let thaws = marks.thaws_due.iter().any(|member| self.view.members.contains(member));
-        if marks.locks_done.is_some() && safe && !works && !thaws {
+        let said = marks.names_done.is_some() && marks.locks_done.is_some();
+        if said && safe && !works && !thaws {
             marks.thawed = Some(now);
         }
     }

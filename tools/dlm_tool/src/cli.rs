@@ -158,7 +158,8 @@ fn run_own(own: Own, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         Own::Counters(args) => &args.place,
         Own::Shutdown(args) => &args.place,
         Own::Exec(args) => &args.place,
-        Own::Members(args) | Own::Recovery(args) => &args.place,
+        Own::Members(args) => &args.place,
+        Own::Recovery(args) => &args.place,
         Own::Safe(args) => &args.place,
         Own::Keygen { .. } | Own::Feed { .. } | Own::Completions { .. } => &Place { socket: None },
     };
@@ -191,7 +192,7 @@ fn run_own(own: Own, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
         }
         Own::Recovery(args) => {
             let lockspace = args.lockspace.map(bytes);
-            recovery::run(&mut cx, lockspace.as_deref(), args.json)
+            recovery::run(&mut cx, lockspace.as_deref(), args.last, args.json)
         }
         Own::Safe(args) => members::run_safe(&mut cx, args.node, args.json),
         Own::Keygen { file } => feed::run_keygen(cx.out, cx.err, &file),

@@ -65,7 +65,7 @@ pub(crate) enum Own {
     ///
     /// The daemon's history, oldest first: who joined, left or failed, when names were known, lost
     /// nodes safe, locks moved and everything in service again, and how many names waited for it.
-    Recovery(MembersArgs),
+    Recovery(RecoveryArgs),
     /// Say that a lost node is gone with all its clients
     ///
     /// A person's word where nobody else gives it: survivors give the node's locks away on it. With
@@ -111,11 +111,26 @@ pub(crate) struct LockArgs {
     pub(crate) place: Place,
 }
 
-/// `members` and `recovery`.
+/// `members`.
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
     /// Lockspace
     pub(crate) lockspace: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// `recovery`.
+#[derive(Debug, Args)]
+pub(crate) struct RecoveryArgs {
+    /// Lockspace
+    pub(crate) lockspace: Option<OsString>,
+    /// Only the last N changes
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<usize>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

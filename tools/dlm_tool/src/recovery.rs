@@ -9,12 +9,18 @@ use crate::context::{Context, GOOD, NO, Outcome, Trouble};
 use crate::lock::age;
 use crate::name::{JsonName, escape};
 
-/// Prints the history, oldest change first.
-pub(crate) fn run(cx: &mut Context<'_>, lockspace: Option<&[u8]>, json: bool) -> Outcome {
-    let changes = match history(cx, lockspace.unwrap_or_default()) {
+/// Prints the history, or the `last` changes of it, oldest first.
+pub(crate) fn run(
+    cx: &mut Context<'_>,
+    lockspace: Option<&[u8]>,
+    last: Option<usize>,
+    json: bool,
+) -> Outcome {
+    let mut changes = match history(cx, lockspace.unwrap_or_default()) {
         Ok(changes) => changes,
         Err(trouble) => return cx.fail_truly(&trouble, json),
     };
+    changes.drain(..changes.len().saturating_sub(last.unwrap_or(usize::MAX)));
     let found = lockspace.is_none() || !changes.is_empty();
     if json {
         let state = if found { "ok" } else { "not-found" };
@@ -243,7 +249,7 @@ mod tests {
 
     fn show(pages: Vec<RecoveryPage>, name: Option<&str>, json: bool) -> Ran {
         let pages = pages.into_iter().map(|page| Ok(ControlReply::Recovery(page)));
-        fixture::run(&mut Script::new(pages), |cx| run(cx, name.map(str::as_bytes), json))
+        fixture::run(&mut Script::new(pages), |cx| run(cx, name.map(str::as_bytes), None, json))
     }
 
     fn pages() -> Vec<RecoveryPage> {
@@ -258,6 +264,10 @@ mod tests {
         let ran = show(pages(), None, false);
         assert_eq!((ran.err.as_str(), ran.code), ("", GOOD));
         assert_eq!(ran.out, include_str!("../tests/data/recovery.txt"));
+        let mut script =
+            Script::new(pages().into_iter().map(|page| Ok(ControlReply::Recovery(page))));
+        let ran = fixture::run(&mut script, |cx| run(cx, None, Some(1), true));
+        assert_eq!(ran.json()["changes"][0]["number"], 8);
         let overtaken = RecoveryRecord { superseded: true, ..failed() };
         let page = RecoveryPage { changes: vec![overtaken], next: None };
         let out = show(vec![page], Some("web"), false).out;
@@ -285,7 +295,7 @@ mod tests {
             show(none(), None, false),
             Ran { out: String::new(), err: String::new(), code: 0 }
         );
-        let ran = fixture::run(&mut Script::absent(), |cx| run(cx, None, false));
+        let ran = fixture::run(&mut Script::absent(), |cx| run(cx, None, None, false));
         assert_eq!((ran.out.as_str(), ran.code), ("", SILENT));
     }
 

@@ -1,4 +1,4 @@
-/* What the demo's two programs share: one lock, its callbacks, and waiting for them. */
+/* What the demo's programs share: one lock, its callbacks, and waiting for them. */
 #ifndef DEMO_H
 #define DEMO_H
 #include <errno.h>
@@ -35,7 +35,7 @@ static void join(void)
 }
 
 /* runs callbacks until one has come */
-static void wait_for(int *counter, int above)
+static inline void wait_for(int *counter, int above)
 {
 	struct pollfd p = {.fd = dlm_ls_get_fd(space), .events = POLLIN};
 
@@ -44,7 +44,7 @@ static void wait_for(int *counter, int above)
 }
 
 /* asks, without waiting; with LKF_CONVERT the lock changes its mode */
-static void ask(struct lock *l, const char *name, unsigned mode, unsigned flags)
+static inline void ask(struct lock *l, const char *name, unsigned mode, unsigned flags)
 {
 	l->sb.sb_lvbptr = l->value;
 	if (dlm_ls_lock(space, mode, &l->sb, flags | LKF_VALBLK, name, strlen(name), 0,
@@ -52,7 +52,7 @@ static void ask(struct lock *l, const char *name, unsigned mode, unsigned flags)
 		die("dlm_ls_lock");
 }
 
-static void get(struct lock *l, const char *name, unsigned mode, unsigned flags)
+static inline void get(struct lock *l, const char *name, unsigned mode, unsigned flags)
 {
 	int before = l->completed;
 
@@ -61,7 +61,7 @@ static void get(struct lock *l, const char *name, unsigned mode, unsigned flags)
 	if (l->sb.sb_status) { errno = l->sb.sb_status; die("not granted"); }
 }
 
-static void drop(struct lock *l)
+static inline void drop(struct lock *l)
 {
 	int before = l->completed;
 

@@ -45,7 +45,7 @@ usage: cargo xtask COMMAND [options]
   bench               the benchmark's quick mode: does it still run
   install [--destdir DIR] [--prefix DIR]
                       libraries, headers, pkg-config files, programs, manual pages, completions
-  demo                one node, two programs, a lock: also `cargo demo`
+  demo                three nodes, C programs, a node killed and back: also `cargo demo`
 
 exit codes: 0 good, 1 failed, 2 usage, 3 cannot run here
 ";
