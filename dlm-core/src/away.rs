@@ -77,6 +77,8 @@ pub(crate) struct Away {
     pub(crate) term: Token,
     /// The operation in flight, or about to be sent.
     pub(crate) op: Option<Op>,
+    /// `op` was sent to a master that was lost since: it may have been done.
+    pub(crate) reached: bool,
     /// Number of the last operation.
     pub(crate) seq: u32,
     /// The view in which its request was sent last.

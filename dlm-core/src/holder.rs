@@ -155,6 +155,7 @@ impl LockTable {
         let away = self.locks[index].away_mut().expect("operations start on away locks only");
         debug_assert!(away.op.is_none());
         away.op = Some(Op { kind, seq: 0 });
+        away.reached = false;
         self.send_op(cx, index);
     }
 

@@ -334,7 +334,9 @@ impl LockTable {
             && found.is_none_or(|(_, old)| !newer(old, seq))
         {
             found = Some((value, seq));
-            resource.invalid = false;
+            // Its writer gave the name up: clients of the lost master may have written after it, and only
+            // a holder who keeps writers away proves that nobody did.
+            resource.invalid = known.is_none() && sure.is_none();
         }
         resource.invalid |= pending.invalidates;
         if let Some((value, seq)) = found {

@@ -344,7 +344,10 @@ impl LockTable {
                 away.op = None;
                 away.noted_cancel = true;
             }
-            Some(kind) => away.op = Some(Op { kind, seq: 0 }),
+            Some(kind) => {
+                away.reached |= op.is_some_and(|op| op.seq != 0);
+                away.op = Some(Op { kind, seq: 0 });
+            }
             None => {}
         }
         let away = self.locks[index].away_mut().expect("an own lock is away");
@@ -423,6 +426,7 @@ impl LockTable {
         let lock = &self.locks[index];
         let away = lock.away().expect("an own lock is away");
         let flight = match away.op.map(|op| op.kind) {
+            _ if !away.reached => Flight::Nothing, // made after the loss: it runs after the thaw
             Some(OpKind::Convert(mode)) => Flight::Convert(mode),
             Some(OpKind::Unlock) => Flight::Unlock,
             _ => Flight::Nothing,
@@ -491,7 +495,6 @@ impl LockTable {
     /// The new master took the names it rebuilt up to round `round` into service: own locks are
     /// settled with it, and what waited for that runs, in order of submission (R16).
     pub(crate) fn on_thawed(&mut self, from: Member, round: ViewId) {
-        self.cluster.marks.thaws_due.remove(&from);
         if from != self.cluster.me {
             self.cluster.jobs.push_back(Job::Settle { master: from, round, from: 1 });
         }
@@ -520,7 +523,12 @@ impl LockTable {
             }
             self.tidy_role(cx, resource);
         }
-        (end < self.resources.end()).then_some(Job::Settle { master, round, from: end })
+        if end < self.resources.end() {
+            return Some(Job::Settle { master, round, from: end });
+        }
+        // Only now: until it was looked at, a record may have been sent once more to who serves already.
+        self.cluster.marks.thaws_due.remove(&master);
+        None
     }
 
     /// Settles one own lock with its new master, if that master thawed it.
