@@ -9,12 +9,15 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::lookalike::file_name;
 
 /// The list's file name in the run directory.
 const FILE_NAME: &str = "lockspaces";
+/// The note that clients of an earlier daemon are feared.
+const NOTE_NAME: &str = "clients-feared";
 
 /// The list.
 #[derive(Debug)]
@@ -75,13 +78,21 @@ impl Leftovers {
     }
 }
 
-/// A name that no other run directory's daemon gives its memory files.
+/// A name that no other run directory's daemon gives its memory files, and no other start of this
+/// directory's either: who has files of this daemon open is not a client of the one before.
 fn rings_name(run_dir: &Path) -> CString {
+    static START: OnceLock<u64> = OnceLock::new();
+    let start = START.get_or_init(crate::sys::boot_nanos);
+    CString::new(format!("{}{start:x}", rings_prefix(run_dir))).unwrap_or_default()
+}
+
+/// What all names of a run directory begin with.
+fn rings_prefix(run_dir: &Path) -> String {
     let path = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
     // FNV-1a; two directories of one machine must differ, nothing more.
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = path.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
-    CString::new(format!("dlm-rings-{hash:016x}")).unwrap_or_default()
+    format!("dlm-rings-{hash:016x}-")
 }
 
 /// Clients of a daemon that crashed on this machine: they hold what they were granted until they
@@ -89,7 +100,13 @@ fn rings_name(run_dir: &Path) -> CString {
 /// said about them.
 #[derive(Debug)]
 pub(crate) struct Remnants {
+    /// What the names of all daemons of this directory begin with in a list of maps.
     mark: String,
+    /// How it goes on for those of this daemon.
+    own: String,
+    /// Is there as long as clients of an earlier daemon are feared: the next daemon may crash before
+    /// they are gone, and leave no lockspace of its own.
+    note: PathBuf,
     feared: bool,
     look_at: Instant,
 }
@@ -100,17 +117,29 @@ const LOOK_PAUSE: Duration = Duration::from_millis(200);
 const ALL_PROCESSES: &str = "pid:[4026531836]";
 
 impl Remnants {
-    /// Those of the daemon before in this run directory, if it `crashed` with lockspaces.
+    /// Those of the daemons before in this run directory, if the last one `crashed` with lockspaces, or
+    /// did not live to see the clients of one before it gone.
     pub(crate) fn new(run_dir: &Path, crashed: bool) -> Self {
+        let prefix = rings_prefix(run_dir);
         let name = rings_name(run_dir).into_string().unwrap_or_default();
-        Self { mark: format!("/memfd:{name} "), feared: crashed, look_at: Instant::now() }
+        let own = format!("{} ", name.strip_prefix(&prefix).unwrap_or(&name));
+        let note = run_dir.join(NOTE_NAME);
+        let feared = crashed || note.exists();
+        if crashed && let Err(error) = std::fs::write(&note, "") {
+            tracing::warn!("cannot write {}: {error}", note.display());
+        }
+        Self { mark: format!("/memfd:{prefix}"), own, note, feared, look_at: Instant::now() }
     }
 
-    /// Whether no process is left that has a handle of that daemon. Looks now and then.
+    /// Whether no process is left that has a handle of those daemons. Looks now and then.
     pub(crate) fn are_gone(&mut self) -> bool {
         if self.feared && Instant::now() >= self.look_at {
             self.look_at = Instant::now() + LOOK_PAUSE;
             self.feared = !self.nobody_maps().unwrap_or(false);
+            if !self.feared {
+                // One that stays is found to be needless by the next daemon.
+                let _ = std::fs::remove_file(&self.note);
+            }
         }
         !self.feared
     }
@@ -130,7 +159,7 @@ impl Remnants {
                 continue;
             }
             match std::fs::read(format!("/proc/{pid}/maps")) {
-                Ok(maps) if contains(&maps, self.mark.as_bytes()) => return Ok(false),
+                Ok(maps) if self.is_in(&maps) => return Ok(false),
                 Ok(_) => {}
                 // It ended meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -140,10 +169,13 @@ impl Remnants {
         }
         Ok(true)
     }
-}
 
-fn contains(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|window| window == word)
+    /// Whether a list of maps has one of an earlier daemon of this directory.
+    fn is_in(&self, maps: &[u8]) -> bool {
+        let (mark, own) = (self.mark.as_bytes(), self.own.as_bytes());
+        let mut places = maps.windows(mark.len()).enumerate().filter(|(_, text)| *text == mark);
+        places.any(|(at, _)| !maps[at + mark.len()..].starts_with(own))
+    }
 }
 
 #[cfg(test)]
@@ -184,6 +216,31 @@ mod tests {
             Ok(gone) => assert_eq!((gone, remnants.are_gone()), (all_seen, all_seen)),
             Err(error) => println!("SKIPPED: not all processes can be seen here ({error})"),
         }
-        assert!(contains(b"x 7f /memfd:a (deleted)", b"/memfd:a ") && !contains(b"ab", b"/memfd"));
+        let line = |name: &str| format!("7f00-7f10 rw-s 00 00:01 2 /memfd:{name} (deleted)\n");
+        let (own, other) = (name.into_string().expect("plain"), line("dlm-rings-0-1"));
+        let before = line(&format!("{}1f", rings_prefix(dir.path())));
+        let cases = [
+            (other.clone(), false),
+            (line(&own), false),
+            (before.clone(), true),
+            (format!("{other}{}{before}", line(&own)), true),
+            // The numbers of an earlier one may begin like those of this one.
+            (line(&format!("{own}0")), true),
+        ];
+        for (maps, found) in cases {
+            assert_eq!(remnants.is_in(maps.as_bytes()), found, "{maps}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_crashes_before_old_clients_are_gone_leaves_the_fear_to_the_next() {
+        let dir = TempDir::new("remnants");
+        assert!(!Remnants::new(dir.path(), false).feared);
+        assert!(Remnants::new(dir.path(), true).feared);
+        let mut next = Remnants::new(dir.path(), false);
+        assert!(next.feared, "nobody saw them gone");
+        if next.are_gone() {
+            assert!(!Remnants::new(dir.path(), false).feared);
+        }
     }
 }
