@@ -256,6 +256,40 @@ static void callbacks_stay(int helper)
 static void callbacks_on_helper(void) { callbacks_stay(1); }
 static void callbacks_in_dispatch(void) { callbacks_stay(0); }
 
+/* ---------------------------------------------------------------- slow callbacks */
+static volatile int slow, may_end;
+
+static void stay(void *arg)
+{
+	(void)arg;
+	while (!may_end) usleep(1000);
+	slow++;
+}
+
+/* The helper thread is in a callback that does not end before a blocking call on the same handle has; the
+ * callbacks of many other locks wait behind it (libdlm(3): a callback must not block). */
+static void wait_beside_slow_callbacks(void)
+{
+	static struct dlm_lksb many[63];
+	struct dlm_lksb sb = {0};
+	char name[8];
+	int i;
+
+	space = t_create();
+	t_threaded(space);
+	for (i = 0; i < 63; i++) {
+		snprintf(name, sizeof name, "slow-%d", i);
+		ACCEPTED(dlm_ls_lock(space, LKM_EXMODE, &many[i], 0, name, strlen(name), 0, stay, NULL,
+				     NULL, NULL));
+	}
+	EQUAL(t_wait_lock(space, &sb, LKM_EXMODE, 0, "n"), 0, "a blocking request");
+	EQUAL(t_wait_unlock(space, &sb, 0), EUNLOCK, "a blocking unlock");
+	EQUAL(slow, 0, "callbacks that have ended");
+	may_end = 1;
+	while (slow < 63) t_pump(space, 5);
+	t_release(space);
+}
+
 /* ---------------------------------------------------------------- close under the others */
 static volatile int closed, after_close, waiting;
 
@@ -454,6 +488,7 @@ static const struct t_test tests[] = {
 	{"id-at-return", "a new lock's id is there when the call returns", id_at_return, 300},
 	{"cb-helper", "no callback on a foreign thread, with a helper", callbacks_on_helper, 300},
 	{"cb-dispatch", "no callback on a foreign thread, by dispatch", callbacks_in_dispatch, 300},
+	{"BL-077", "a blocking call does not wait for slow callbacks", wait_beside_slow_callbacks, 300},
 	{"BL-124w", "32 threads block on one handle", one_handle_waiting, 300},
 	{"BL-124c", "close from another thread ends the waits", close_under_waiters, 300},
 	{"BL-124x", "close from another thread under calls", close_under_callers, 300},

@@ -392,6 +392,7 @@ fn refusal(test: u8, node: u32, change: impl Fn(&mut Config)) -> [Refusal; 2] {
     [&a, &c].map(|daemon| daemon.news.iter().find_map(refused).expect("there is one"))
 }
 
+/// D16; also `hostile::without_the_key_nothing_gets_in`.
 #[test]
 fn a_wrong_key_is_refused_by_both() {
     let why = refusal(5, 3, |config| config.crypto = key(2));
@@ -408,6 +409,7 @@ fn another_cluster_is_refused_by_both() {
     assert_eq!((ours, theirs), (names("beta", "alpha"), names("alpha", "beta")));
 }
 
+/// BL-123, with `a_newer_minor_version_joins`: refused on both sides, or joined with what both know.
 #[test]
 fn another_generation_or_no_common_version_is_refused_by_both() {
     let other = Versions { major: Versions::OWN.major + 1, ..Versions::OWN };

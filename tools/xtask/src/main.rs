@@ -37,10 +37,13 @@ usage: cargo xtask COMMAND [options]
 
   test [--no-install] [--only SUITE]... [--list]
                       every test of the project; installs missing Debian packages when run as root
-  conformance [-q MS] [--jobs N] [NAME]...
+  conformance [-q MS] [--jobs N] [--membership external|corosync] [NAME]...
                       the scenarios against the kernel's recorded answers
   clients [NAME]...   unmodified Debian programs against our libraries (needs root)
-  cluster [NAME]...   daemons on hosts in network namespaces, and what happens to hosts (needs root)
+  cluster [--long] [--seed N] [--times N] [NAME]...
+                      daemons on hosts in network namespaces, and what happens to hosts (needs root)
+  corosync [--long] [NAME]...
+                      the same over a real corosync, with what happens to it (needs root)
   fuzz [SECONDS]      every fuzz target for a few seconds
   bench               the benchmark's quick mode: does it still run
   install [--destdir DIR] [--prefix DIR]

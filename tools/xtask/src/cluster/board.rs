@@ -34,6 +34,16 @@ impl Board {
         self.write(&1u64.to_le_bytes(), 0)
     }
 
+    /// Whether whoever is granted a lock keeps it.
+    pub(super) fn hold(&self, hold: bool) -> Result<(), String> {
+        self.write(&u64::from(hold).to_le_bytes(), 40)
+    }
+
+    /// The longest that a NOQUEUE call took, in milliseconds.
+    pub(super) fn longest_try(&self) -> u64 {
+        self.word(48)
+    }
+
     pub(super) fn grants(&self, worker: u32) -> u64 {
         self.word(64 + 8 * u64::from(worker))
     }
