@@ -12,13 +12,16 @@ pub(crate) struct Role {
     pub(crate) own: Queue,
     /// Traffic of others that waits until this node knows what it is to the name (recovery.md R10).
     pub(crate) parked: Vec<(Member, Traffic)>,
+    /// A claim is not answered yet: the directory may be about to name this node as the master, so
+    /// the name is not forgotten before (R9).
+    pub(crate) claimed: bool,
 }
 
 impl Role {
     /// Whether it is only remembered who masters the name.
     pub(crate) fn is_unused(&self) -> bool {
         let remote = matches!(self.kind, Kind::Remote { .. });
-        remote && self.own.is_empty() && self.parked.is_empty()
+        remote && self.own.is_empty() && self.parked.is_empty() && !self.claimed
     }
 }
 

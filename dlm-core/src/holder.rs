@@ -28,7 +28,8 @@ impl LockTable {
         match &mut self.resources[resource].role {
             Some(role) => role.kind = kind,
             role => {
-                *role = Some(Box::new(Role { kind, own: Queue::default(), parked: Vec::new() }));
+                let (own, parked) = (Queue::default(), Vec::new());
+                *role = Some(Box::new(Role { kind, own, parked, claimed: false }));
             }
         }
     }

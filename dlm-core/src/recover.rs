@@ -117,10 +117,15 @@ impl LockTable {
     /// forgotten (R8), unless its directory is still the same.
     fn ask_again(&mut self, cx: &mut Context<'_>) {
         for resource in 1..self.resources.end() {
-            let Some(role) = self.resources.get(resource).and_then(|r| r.role.as_deref()) else {
+            let Some(role) = self.resources.get_mut(resource).and_then(|r| r.role.as_deref_mut()) else {
                 continue;
             };
+            let claimed = core::mem::take(&mut role.claimed);
+            let unused = role.own.is_empty() && role.parked.is_empty();
             match role.kind {
+                // Nothing is to be moved any more, and what the directory said is not known: it is asked
+                // again, or it might name this node for ever (R9).
+                Kind::Remote { .. } if claimed && unused => self.set_role(resource, Kind::Claiming),
                 Kind::Lookup { first, .. } => {
                     // A mastership of the old view refuses nothing in the new one.
                     self.cluster.marks.names_waited += 1;
@@ -137,6 +142,12 @@ impl LockTable {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn set_claimed(&mut self, resource: u32, claimed: bool) {
+        if let Some(role) = self.resources[resource].role.as_deref_mut() {
+            role.claimed = claimed;
         }
     }
 
@@ -281,11 +292,14 @@ impl LockTable {
             _ => false,
         };
         let name = self.resources[resource].name.clone();
-        if moving {
+        // A claim of an older view may have made this node the master, for others too: it is made again
+        // although nothing moves (R9), and a look-up would not do, since records may come (R14).
+        if moving || matches!(role.kind, Kind::Claiming) {
             if lost {
                 self.set_role(resource, Kind::Claiming);
             }
             self.cluster.claims_open += 1;
+            self.set_claimed(resource, true);
             let owner = self.slot_owner(name.as_bytes());
             self.say(cx, owner, Tagged::Claim { name });
         } else if lost {
@@ -378,17 +392,19 @@ impl LockTable {
         let Some(role) = self.resources[resource].role.as_ref() else { return };
         let same = matches!(role.kind, Kind::Remote { master: of, .. } if of == master);
         let claiming = matches!(role.kind, Kind::Claiming);
-        if !claiming && !self.is_moving(&own) {
-            return;
-        }
+        self.set_claimed(resource, false);
         if master == self.cluster.me {
+            // Also where nothing moves any more: the directory says so to everybody.
             self.begin_rebuild(resource, term);
+        } else if !claiming && !self.is_moving(&own) {
+            return self.tidy_role(cx, resource);
         } else if !same {
             self.set_role(resource, Kind::Remote { master, term });
         }
         self.send_records(cx, resource, master, term);
         if master != self.cluster.me {
             self.refuse_parked(cx, resource);
+            self.tidy_role(cx, resource);
         }
     }
 
@@ -401,14 +417,18 @@ impl LockTable {
     ) {
         let view = self.cluster.view.id;
         for index in self.own_locks(resource) {
-            let record = self.record_of(index, under);
+            let mut record = self.record_of(index, under);
             let away = self.locks[index].away_mut().expect("an own lock is away");
             let Some(moving) = &mut away.moving else {
                 self.send_op(cx, index);
                 continue;
             };
             let since = match moving.sent {
-                Some((to, since)) if to == master => since,
+                Some((to, since)) if to == master => {
+                    // It may serve the lock by now, and know of no later call.
+                    record.flight = moving.flight;
+                    since
+                }
                 _ => view,
             };
             moving.sent = Some((master, since));

@@ -44,7 +44,7 @@ fn main() {
     } else {
         for scenario in dlm_model::scenarios::all() {
             if args.is_empty() || args.iter().any(|name| name == scenario.name) {
-                failed += u32::from(!run(scenario.name, &scenario, 50_000_000));
+                failed += u32::from(!run(scenario.name, &scenario, 3_000_000));
             }
         }
     }
