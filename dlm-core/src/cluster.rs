@@ -148,7 +148,7 @@ impl Cluster {
             safe: self.view.unsafe_members.iter().filter(feared).copied().collect(),
             names: self.names_due.iter().copied().collect(),
             locks: self.locks_due.iter().copied().collect(),
-            thaws: self.marks.thaws_due.iter().copied().filter(|m| self.is_member(*m)).collect(),
+            thaws: self.marks.thaws_due.keys().copied().filter(|m| self.is_member(*m)).collect(),
             layout: self.strangers.iter().copied().collect(),
         }
     }

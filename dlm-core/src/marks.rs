@@ -2,7 +2,7 @@
 //! section 5). Nothing is decided by it, so it is no part of a node's digest.
 
 use core::hash::{Hash, Hasher};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::cluster::{Cluster, Job};
 use crate::{Instant, Member};
@@ -28,8 +28,8 @@ pub struct Marks {
     pub locks_moved: u64,
     /// Locks of lost members that were dropped here.
     pub locks_dropped: u64,
-    /// New masters that have own locks and did not thaw yet.
-    pub thaws_due: BTreeSet<Member>,
+    /// New masters that did not thaw yet, and how many own locks each was sent.
+    pub thaws_due: BTreeMap<Member, u64>,
 }
 
 /// What only listings show.
@@ -41,6 +41,14 @@ impl Marks {
     /// A view is installed.
     pub(crate) fn begin(now: Instant) -> Self {
         Self { installed: now, ..Self::default() }
+    }
+
+    /// A new master does not know a lock that it was sent: it thaws it never.
+    pub(crate) fn thaw_refused(&mut self, master: Member) {
+        if let Some(sent) = self.thaws_due.get_mut(&master) {
+            *sent -= 1;
+        }
+        self.thaws_due.retain(|_, sent| *sent > 0);
     }
 }
 
@@ -62,7 +70,7 @@ impl Cluster {
         if self.locks_due.is_empty() {
             marks.locks_done.get_or_insert(now);
         }
-        let thaws = marks.thaws_due.iter().any(|member| self.view.members.contains(member));
+        let thaws = marks.thaws_due.keys().any(|member| self.view.members.contains(member));
         let said = marks.names_done.is_some() && marks.locks_done.is_some();
         if said && safe && !works && !thaws {
             marks.thawed = Some(now);

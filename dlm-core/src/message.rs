@@ -174,7 +174,7 @@ pub enum Traffic {
     Recorded {
         /// The owner's id.
         lock: LockId,
-        /// The master's id.
+        /// The master's id; 0: it serves the name and does not know the lock.
         id: LockId,
     },
     /// A new lock.

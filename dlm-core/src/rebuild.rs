@@ -1,7 +1,7 @@
 //! Names whose master was lost, put together again by a new one from what the owners know
 //! (recovery.md R14, R15 and section 6).
 
-use crate::away::{Kind, OpKind, Rebuilt};
+use crate::away::{Kind, Op, OpKind, Rebuilt};
 use crate::cluster::Job;
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
@@ -40,7 +40,8 @@ impl LockTable {
         self.saw_token(record.under);
         let resource = match self.find_resource(record.name.as_bytes()) {
             Some(resource) if self.resources[resource].role.is_none() => {
-                return; // a serving master: every genuine record came before its thaw
+                // A serving master: every genuine record came before its thaw. It does not know this one.
+                return self.refuse_record(cx, from, record.lock);
             }
             Some(resource) => resource,
             None => self.new_resource(record.name.clone()),
@@ -99,12 +100,34 @@ impl LockTable {
     }
 
     /// The new master's id of a lock whose record it has.
-    pub(crate) fn on_recorded(&mut self, from: Member, lock: LockId, id: LockId) {
+    pub(crate) fn on_recorded(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Member,
+        lock: LockId,
+        id: LockId,
+    ) {
         let Some(index) = self.find_lock(lock) else { return };
         let Some(away) = self.locks[index].away_mut() else { return };
         let sent = away.moving.and_then(|moving| moving.sent);
-        if sent.is_some_and(|(to, _)| to == from) {
+        if sent.is_none_or(|(to, _)| to != from) {
+            return;
+        }
+        if id.0 != 0 {
             away.master_id = id;
+            return;
+        }
+        self.cluster.marks.thaw_refused(from);
+        let unlocking = matches!(away.op, Some(Op { kind: OpKind::Unlock, .. }));
+        if unlocking && away.moving.is_some_and(|moving| moving.flight == Flight::Unlock) {
+            // The lost master did it, and the name has begun a new life since (section 6, rule 4).
+            self.end_away(cx, index, Some(Status::Unlocked));
+        }
+    }
+
+    fn refuse_record(&mut self, cx: &mut Context<'_>, to: Member, lock: LockId) {
+        if to != self.cluster.me {
+            self.send_traffic(cx, to, Traffic::Recorded { lock, id: LockId(0) });
         }
     }
 

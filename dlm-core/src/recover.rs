@@ -117,7 +117,8 @@ impl LockTable {
     /// forgotten (R8), unless its directory is still the same.
     fn ask_again(&mut self, cx: &mut Context<'_>) {
         for resource in 1..self.resources.end() {
-            let Some(role) = self.resources.get_mut(resource).and_then(|r| r.role.as_deref_mut()) else {
+            let Some(role) = self.resources.get_mut(resource).and_then(|r| r.role.as_deref_mut())
+            else {
                 continue;
             };
             let claimed = core::mem::take(&mut role.claimed);
@@ -434,7 +435,7 @@ impl LockTable {
             moving.sent = Some((master, since));
             self.cluster.marks.locks_moved += 1;
             if master != self.cluster.me {
-                self.cluster.marks.thaws_due.insert(master);
+                *self.cluster.marks.thaws_due.entry(master).or_default() += 1;
             }
             moving.flight = record.flight;
             away.master = Some(master);

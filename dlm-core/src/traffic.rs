@@ -84,7 +84,7 @@ impl LockTable {
                 }
             }
             Traffic::NotMaster { lock, seq } => self.on_not_master(cx, from, lock, seq),
-            Traffic::Recorded { lock, id } => self.on_recorded(from, lock, id),
+            Traffic::Recorded { lock, id } => self.on_recorded(cx, from, lock, id),
             Traffic::Purge { pid } => self.purge_orphans(cx, pid),
             Traffic::Thawed { round } => self.on_thawed(from, round),
         }

@@ -43,7 +43,7 @@ fn main() {
         }
     } else {
         for scenario in dlm_model::scenarios::all() {
-            if args.is_empty() || args.iter().any(|name| name == scenario.name) {
+            if args.is_empty() || args.iter().any(|name| scenario.name.contains(name.as_str())) {
                 failed += u32::from(!run(scenario.name, &scenario, 3_000_000));
             }
         }

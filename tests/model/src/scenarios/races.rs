@@ -19,7 +19,6 @@ pub fn moved_slot_of_an_excluded_master() -> Scenario {
         .directory(&[(&[1, 2, 3], 3), (&[1, 2], 1)])
         .given(3, &[lock(0, Mode::EX)])
         .program(1, &in_and_out())
-        .program(2, &[lock(0, Mode::PR), unlock(0)])
         .program(3, &[unlock(0), lock(1, Mode::PR)])
         .faults(&[Fault::Exclude(3), Fault::End(3)])
         .sees(&[Witness::LookupWaits, Witness::FromLost])
@@ -162,16 +161,17 @@ pub fn late_grant() -> Scenario {
         .sees(&[Witness::LateGrant])
 }
 
-/// The same id is back at once, as another member (B3, R1).
+/// The same id is back at once, as another member (B3, R1), and asks for what its old life held.
 pub fn same_id_back() -> Scenario {
     Scenario::new("same id back")
-        .directory(&[(&[1, 2, 3], 3), (&[1, 2], 1)])
+        .directory(&[(&[1, 3], 3), (&[1], 1)])
+        .first(&[1, 3])
         .given(3, &[lock(0, Mode::NL)])
         .given(1, &[lock(0, Mode::PR)])
         .program(1, &[convert(0, Mode::EX), unlock(0)])
         .again(&[lock(0, Mode::PR), unlock(0)])
         .faults(&[Fault::Lose(3), Fault::Join(3)])
-        .sees(&[Witness::FromUnknown, Witness::Record])
+        .sees(&[Witness::FromUnknown])
 }
 
 /// A look-up is answered in one view, and the request it leads to arrives in the next (R10).
@@ -181,8 +181,18 @@ pub fn lookup_in_one_view_request_in_the_next() -> Scenario {
         .given(3, &[lock(0, Mode::NL)])
         .program(3, &[unlock(0)])
         .program(2, &in_and_out())
+        .faults(&[Fault::Renumber])
+        .sees(&[Witness::OlderView, Witness::LaterView])
+}
+
+/// The same, and the next view has lost the master (R10).
+pub fn lookup_in_one_view_master_lost_in_the_next() -> Scenario {
+    Scenario::new("look-up, and master lost")
+        .directory(&[(&[1, 2, 3], 1), (&[1, 2], 1)])
+        .given(3, &[lock(0, Mode::NL)])
+        .program(2, &in_and_out())
         .program(1, &[lock(0, Mode::PR), unlock(0)])
-        .faults(&[Fault::Renumber, Fault::Lose(3)])
+        .faults(&[Fault::Lose(3)])
         .sees(&[Witness::OlderView, Witness::LaterView])
 }
 
@@ -206,8 +216,19 @@ pub fn unwanted_lookup() -> Scenario {
         .directory(&[(&[1, 2, 3], 3), (&[1, 2], 2)])
         .program(1, &[lock(0, Mode::EX), cancel(0), force])
         .program(2, &[lock(0, Mode::PR), unlock(0)])
-        .faults(&[Fault::Renumber, Fault::Lose(3)])
+        .faults(&[Fault::Renumber])
         .sees(&[Witness::OlderView])
+}
+
+/// The same where the directory is lost.
+pub fn unwanted_lookup_and_directory_lost() -> Scenario {
+    let force = unlock_with(0, LockFlags::FORCEUNLOCK, 0).anytime();
+    Scenario::new("unwanted look-up, directory lost")
+        .directory(&[(&[1, 2, 3], 3), (&[1, 2], 2)])
+        .program(1, &[lock(0, Mode::EX), force])
+        .program(2, &[lock(0, Mode::PR), unlock(0)])
+        .faults(&[Fault::Lose(3)])
+        .sees(&[Witness::OlderView, Witness::LookupWaits])
 }
 
 /// A name is forgotten while others look it up, and views come between (R8, R10).
@@ -243,7 +264,7 @@ pub fn remove_and_rebuild() -> Scenario {
         .program(1, &[lock(0, Mode::PR), unlock(0)])
         .faults(&[Fault::Lose(3)])
         .timed()
-        .sees(&[Witness::Remove, Witness::Record])
+        .sees(&[Witness::Remove, Witness::LookupWaits])
 }
 
 /// A request overtakes the answer that makes its receiver the master: it is parked (R10).
@@ -312,7 +333,7 @@ pub fn one_pair_cut_for_ever() -> Scenario {
         .given(3, &[lock(1, Mode::NL)])
         .program(1, &in_and_out())
         .program(2, &[lock(0, Mode::PR), unlock(0)])
-        .program(3, &[convert(1, Mode::EX), unlock(1)])
+        .program(3, &[convert(1, Mode::EX), convert(1, Mode::NL)])
         .faults(&[Fault::Cut(1, 2)])
 }
 
@@ -361,8 +382,10 @@ pub fn all() -> Vec<Scenario> {
         late_grant(),
         same_id_back(),
         lookup_in_one_view_request_in_the_next(),
+        lookup_in_one_view_master_lost_in_the_next(),
         joiner_meets_the_older_view(),
         unwanted_lookup(),
+        unwanted_lookup_and_directory_lost(),
         remove_and_lookup(),
         remove_lost_by_a_view(),
         remove_and_rebuild(),

@@ -1,0 +1,38 @@
+//! Operations in flight to a lost master (recovery.md section 6), lost before and after it acted, in every order of its messages, views, calls and losses.
+//!
+//! The bounds of each: three nodes, one name, one client per node with the few calls of its program, and the
+//! losses named, in that order, at any moment; work over many names is done at once.
+
+mod common;
+
+use common::holds;
+use dlm_model::scenarios::conversions;
+
+macro_rules! conversions {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                holds(&conversions::$name());
+            }
+        )*
+
+        #[test]
+        fn every_scenario_is_tested() {
+            let here = [$(conversions::$name().name),*];
+            for scenario in conversions::all() {
+                assert!(here.contains(&scenario.name), "{} has no test", scenario.name);
+            }
+        }
+    };
+}
+
+conversions! {
+    down_conversion_with_bytes
+    unlock_with_bytes
+    unlock_with_bytes_of_an_older_life
+    pr_to_cw
+    cw_to_ex_or_pr
+    pr_to_ex_demoted
+    conversion_with_overlaps
+}
