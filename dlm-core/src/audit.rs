@@ -5,7 +5,6 @@ use crate::away::{Kind, Role};
 use crate::lock::Owner;
 use crate::lockspace::LockTable;
 use crate::resource::Resource;
-use crate::slab::NIL;
 use crate::{Member, Token};
 
 /// The books of one lockspace on one node.
@@ -79,9 +78,7 @@ pub(crate) fn audit(table: &LockTable) -> Audit {
 fn audit_role(owed: &mut Vec<String>, resource: &Resource, role: &Role) {
     let name = &resource.name;
     match role.kind {
-        Kind::Remote { .. } if role.own.head == NIL => {
-            owed.push(format!("{name:?} of another master is kept without a lock"));
-        }
+        Kind::Remote { .. } if role.claimed => owed.push(format!("{name:?} is claimed again")),
         Kind::Remote { .. } => {}
         Kind::Lookup { .. } => owed.push(format!("{name:?} is looked up")),
         Kind::Claiming => owed.push(format!("{name:?} is claimed")),

@@ -228,7 +228,7 @@ pub fn unwanted_lookup_and_directory_lost() -> Scenario {
         .program(1, &[lock(0, Mode::EX), force])
         .program(2, &[lock(0, Mode::PR), unlock(0)])
         .faults(&[Fault::Lose(3)])
-        .sees(&[Witness::OlderView, Witness::LookupWaits])
+        .sees(&[Witness::LookupWaits])
 }
 
 /// A name is forgotten while others look it up, and views come between (R8, R10).
