@@ -132,7 +132,7 @@ fn about_spaces(header: &Header, spaces: &[SpaceRecord]) -> Vec<u8> {
         (Header::LOCKSPACE_NODES, Some(space)) => {
             let nodes = nodes_of(space, header.option);
             let room = usize::try_from(header.data).unwrap_or(0);
-            let body: Vec<u8> = nodes.iter().take(room).flat_map(|seen| node(seen)).collect();
+            let body: Vec<u8> = nodes.iter().take(room).flat_map(node).collect();
             let count = if nodes.len() > room { E2BIG } else { nodes.len() as i32 };
             header.reply(count, &body)
         }

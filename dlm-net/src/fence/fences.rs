@@ -126,7 +126,7 @@ impl Fences {
 
     /// Does what the policy orders until it orders nothing more.
     fn carry_out(&mut self) {
-        while let Some(output) = self.policy.next() {
+        while let Some(output) = self.policy.next_output() {
             match output {
                 Output::Run { run, victim, fail_wall } => {
                     let ways = self.config.plans.ways(victim.node);

@@ -73,7 +73,7 @@ impl Policy {
     }
 
     /// The next order, oldest first.
-    pub fn next(&mut self) -> Option<Output> {
+    pub fn next_output(&mut self) -> Option<Output> {
         self.outbox.pop_front()
     }
 

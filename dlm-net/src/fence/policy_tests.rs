@@ -76,7 +76,7 @@ impl Daemon {
     /// What came out; the group and the backend do with it what they do.
     fn orders(&mut self) -> Vec<Output> {
         let mut all = Vec::new();
-        while let Some(output) = self.policy.next() {
+        while let Some(output) = self.policy.next_output() {
             match &output {
                 Output::Send(message) => {
                     let (from, message) = (self.own, message.clone());

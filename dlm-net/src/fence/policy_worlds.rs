@@ -200,7 +200,7 @@ impl World {
     }
 
     fn collect(&mut self, node: u32) {
-        while let Some(output) = self.daemons.get_mut(&node).and_then(Policy::next) {
+        while let Some(output) = self.daemons.get_mut(&node).and_then(Policy::next_output) {
             match output {
                 Output::Run { run, victim, .. } => {
                     let same = |(_, _, other): &(u32, u64, Victim)| *other == victim;
