@@ -24,6 +24,10 @@ enum dlmx_loss_reason {
 	DLMX_LOSS_NODE_LOST = 5,   /* this node lost the cluster */
 	DLMX_LOSS_LEASE_ENDED = 6  /* the cluster's permission to hold locks ran out */
 };
+/*
+ * After NODE_LOST and LEASE_ENDED other nodes wait for this process to close the handle, or to end;
+ * where there is a lease, it is killed if it does neither in time.
+ */
 
 /*
  * The token of the lock's last grant. For one resource name tokens only grow, in the whole cluster:

@@ -17,7 +17,7 @@ use super::config::value::NONE;
 use super::leftover::Remnants;
 use super::reactor::{End, Reactor};
 use crate::ipc::peer::{Handle, Peer, Stage};
-use crate::membership::lease::{Lease, Standing, Terms};
+use crate::membership::lease::{Lease, Standing, TICK, Terms};
 use crate::membership::watchdog::{Device, Watchdog};
 use crate::sys;
 
@@ -102,7 +102,11 @@ pub(super) fn terms(settings: &Settings) -> Result<Option<Terms>, String> {
         _ => settings.number(Key::WatchdogTimeout) * 1_000_000_000,
     };
     let terms = Terms {
-        tick: nanos(Key::LeaseTick),
+        // Daemons of one corosync group send theirs in one rhythm.
+        tick: match settings.text(Key::Membership) {
+            "corosync" => TICK,
+            _ => nanos(Key::LeaseTick),
+        },
         lease,
         grace: nanos(Key::LeaseGrace),
         watchdog,
