@@ -167,7 +167,8 @@ keys! {
          clients and is reset, and the others go on without a fence device. none = fencing alone. \
          The same on all nodes.";
     LeaseTick "lease_tick" None, Kind::Span { none: false, min: 10, max: 60_000 }, "0.25", start Cluster,
-        "Seconds between the signs of life that renew the lease.";
+        "Seconds between the signs of life that renew the lease, where a feeder takes them; with \
+         corosync they are 0.25.";
     LeaseGrace "lease_grace" None, Kind::Span { none: false, min: 20, max: 3_600_000 }, "2",
         start Cluster,
         "Seconds from the end of the lease until clients are killed that have not closed; after half \
