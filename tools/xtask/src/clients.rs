@@ -136,26 +136,56 @@ const CLIENTS: &[Client] = &[
 
 /// Runs the command.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
-    if let Some(stranger) = args.iter().find(|arg| CLIENTS.iter().all(|c| c.name != **arg)) {
-        let names: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
-        let why = format!("there is no client {stranger}; there are: {}", names.join(" "));
-        return Err(Ending::Usage(why));
-    }
+    let (times, names) = parse(args)?;
     products::build(places)?;
     let mut tally = Tally::default();
     for client in CLIENTS {
-        if !args.is_empty() && !args.iter().any(|arg| arg == client.name) {
+        if !names.is_empty() && !names.contains(&client.name) {
             continue;
         }
-        match obstacle(client) {
-            Some(reason) => tally.skip(format!("client {}: {reason}", client.name)),
-            None if client.pair => tally.add(play_pair(places, client)?),
-            None if client.own => tally.add(play_alone(places, client)?),
-            None => tally.add(play(places, client)?),
+        if let Some(reason) = obstacle(client) {
+            tally.skip(format!("client {}: {reason}", client.name));
+            continue;
+        }
+        let mut good = 0;
+        for run in 1..=times {
+            let one = match client {
+                client if client.pair => play_pair(places, client)?,
+                client if client.own => play_alone(places, client)?,
+                client => play(places, client)?,
+            };
+            good += u32::from(one.failed == 0);
+            if times > 1 {
+                let (name, passed, failed) = (client.name, one.passed, one.failed);
+                println!("-- {name}: run {run} of {times}: {passed} passed, {failed} failed");
+            }
+            tally.add(one);
+        }
+        if times > 1 {
+            println!("-- {}: {good} of {times} runs were whole", client.name);
         }
     }
     tally.print();
     tally.verdict()
+}
+
+/// How often, and which ones; none: all.
+fn parse(args: &[String]) -> Result<(u32, Vec<&str>), Ending> {
+    let (mut times, mut names) = (1, Vec::new());
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if arg == "--times" {
+            let number = args.next().and_then(|word| word.parse().ok()).filter(|times| *times > 0);
+            times = number.ok_or_else(|| Ending::Usage("--times needs a number".into()))?;
+        } else if CLIENTS.iter().any(|client| client.name == arg) {
+            names.push(arg.as_str());
+        } else {
+            let known: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
+            let why = format!("there is no client {arg}; there are: {}", known.join(" "));
+            return Err(Ending::Usage(why));
+        }
+    }
+    Ok((times, names))
 }
 
 /// Why a script cannot run here.
