@@ -1,9 +1,9 @@
 /*
  * hammer - locks names of one lockspace as fast as it gets them and checks that nobody else has them.
  *
- *   hammer BOARD WORKER LOCKSPACE NAMES SEED KIND
+ *   hammer BOARD WORKER LOCKSPACE NAMES SEED [KIND]
  *
- * KIND is what it does:
+ * KIND is what it does, values if it is not given:
  *   values  locks, conversions and tries; a null lock on every name keeps its value block, which is checked
  *   bare    the same without the null locks and the blocks: names vanish and come back all the time
  *   try     only NOQUEUE calls
@@ -216,11 +216,12 @@ static void cycle(const char *space)
 
 int main(int argc, char **argv)
 {
-	if (argc != 7) return 2;
+	if (argc < 6) return 2;
+	const char *what = argc > 6 ? argv[6] : "values";
 	int fd = open(argv[1], O_RDWR);
 	worker = atoi(argv[2]); names = atoi(argv[4]);
 	seed = strtoull(argv[5], NULL, 0) * 0x9e3779b97f4a7c15u + 1;
-	kind = !strcmp(argv[6], "bare") ? BARE : !strcmp(argv[6], "try") ? TRY : !strcmp(argv[6], "cycle") ? CYCLE : VALUES;
+	kind = !strcmp(what, "bare") ? BARE : !strcmp(what, "try") ? TRY : !strcmp(what, "cycle") ? CYCLE : VALUES;
 	board = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd < 0 || board == MAP_FAILED || worker >= WORKERS || names > NAMES_MAX) return 2;
 	while (kind == CYCLE && !stopped()) cycle(argv[3]);

@@ -5,7 +5,7 @@
 //! met and no value block was wrong, the tables of all nodes agree while nobody moves, and nothing is left when
 //! the workers have gone.
 
-mod board;
+pub(crate) mod board;
 mod checks;
 mod field;
 mod listing;

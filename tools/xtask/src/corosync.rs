@@ -5,9 +5,6 @@
 //! demands three things: that no two holders met and no value block was wrong, that every worker got on
 //! afterwards, and that nothing stays behind in the tables.
 
-#[path = "cluster/board.rs"]
-#[allow(dead_code)] // parts of it serve other scenes
-mod board;
 mod fencing;
 mod hosts;
 mod scenes;
@@ -37,7 +34,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
     let mut hosts = Hosts::new(places)?;
     for scene in scenes {
         let begin = Instant::now();
-        let verdict = hosts.play(&scene);
+        let verdict = hosts.play(scene);
         let took = begin.elapsed().as_millis();
         match verdict {
             Ok(Some(why)) => {

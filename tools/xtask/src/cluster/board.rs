@@ -9,52 +9,52 @@ const BYTES: usize = 8192;
 const NAMES_MAX: u64 = 64;
 
 /// The board.
-pub(super) struct Board {
+pub(crate) struct Board {
     file: File,
     path: PathBuf,
 }
 
 impl Board {
-    pub(super) fn new(path: &Path) -> io::Result<Self> {
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
         file.set_len(BYTES as u64)?;
         Ok(Self { file, path: path.to_owned() })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// For a new round: no lock is held, so no name has a value.
-    pub(super) fn clear(&self) -> Result<(), String> {
+    pub(crate) fn clear(&self) -> Result<(), String> {
         self.write(&[0; BYTES], 0)
     }
 
-    pub(super) fn stop(&self) -> Result<(), String> {
+    pub(crate) fn stop(&self) -> Result<(), String> {
         self.write(&1u64.to_le_bytes(), 0)
     }
 
     /// Whether whoever is granted a lock keeps it.
-    pub(super) fn hold(&self, hold: bool) -> Result<(), String> {
+    pub(crate) fn hold(&self, hold: bool) -> Result<(), String> {
         self.write(&u64::from(hold).to_le_bytes(), 40)
     }
 
     /// The longest that a NOQUEUE call took, in milliseconds.
-    pub(super) fn longest_try(&self) -> u64 {
+    pub(crate) fn longest_try(&self) -> u64 {
         self.word(48)
     }
 
-    pub(super) fn grants(&self, worker: u32) -> u64 {
+    pub(crate) fn grants(&self, worker: u32) -> u64 {
         self.word(64 + 8 * u64::from(worker))
     }
 
     /// Takes the marks of a dead worker away.
-    pub(super) fn forget(&self, worker: u32) -> Result<(), String> {
+    pub(crate) fn forget(&self, worker: u32) -> Result<(), String> {
         (0..NAMES_MAX).try_for_each(|name| self.write(&[0], 2048 + 64 * name + u64::from(worker)))
     }
 
     /// Whether all was as it has to be.
-    pub(super) fn verdict(&self) -> Result<(), String> {
+    pub(crate) fn verdict(&self) -> Result<(), String> {
         let (holders, values, refused) = (self.word(8), self.word(16), self.word(32));
         if (holders, values, refused) == (0, 0, 0) {
             return Ok(());

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use super::board::Board;
 use super::scenes::Scene;
 use crate::Ending;
+use crate::cluster::board::Board;
 use crate::daemon::Daemon;
 use crate::leftover;
 use crate::places::Places;
