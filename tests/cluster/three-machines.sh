@@ -85,7 +85,7 @@ ok "the cluster is quorate"                      has 'quorate 1' "$D/bin/enter" 
 ok "a lock is taken on one machine"              "$D/bin/enter" n1 dlm_tool exec demo job -- true
 hold() { "$D/bin/enter" n1 dlm_tool exec demo job -- sleep 600 & held=$!; soon has 'EX|ex' "$D/bin/enter" n3 dlm_tool lock demo job; }
 ok "and seen held from another"                  hold
-refused() { ! "$D/bin/enter" n2 dlm_tool exec --nonblock demo job -- true; }
+refused() { ! "$D/bin/enter" n2 dlm_tool exec --try demo job -- true; }
 ok "which is refused it"                         refused
 kill $held 2>/dev/null; wait $held 2>/dev/null
 ok "a machine dies"                              "$here/netns-cluster.sh" crash n3

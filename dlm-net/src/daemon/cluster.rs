@@ -59,13 +59,12 @@ pub(super) fn backend(
         });
     };
     let fencing = fencing(settings, survey)?;
-    let rules = Rules {
-        quorum_lockspace: settings.flag(Key::EnableQuorumLockspace),
-        quorum_fencing: settings.flag(Key::EnableQuorumFencing),
-        startup_fencing: settings.flag(Key::EnableFencing)
-            && settings.flag(Key::EnableStartupFencing),
-    };
-    let safe_after = lease::terms(settings)?.map_or(0, |terms| terms.safe_after());
+    let rules = Rules::of(settings);
+    let terms = lease::terms(settings)?;
+    if let Some(terms) = &terms {
+        survey.check_lease(terms.lease, terms.tick)?;
+    }
+    let safe_after = terms.map_or(0, |terms| terms.safe_after());
     let clean = Box::new(move || remnants.are_gone());
     Ok(Box::new(Corosync::new(survey, rules, state, safe_after, fencing, clean)))
 }
@@ -93,12 +92,13 @@ fn fencing(settings: &Settings, survey: &Survey) -> Result<Box<dyn Fencing>, Str
             })?;
         }
     }
-    if !config.rules.fencing {
+    let leased = settings.nanos(Key::Lease).is_some();
+    if !config.rules.fencing && !leased {
         tracing::warn!(
             "no fence agent is run: what a lost node held is not given away before somebody makes \
              sure that it is off and says dlm_tool fence_ack NODE"
         );
-    } else {
+    } else if config.rules.fencing {
         probe::unfence(plans, survey.own, path, config.limit)?;
         for (_, trouble) in config.missing_agents() {
             tracing::error!("{trouble}: it cannot fence anybody");

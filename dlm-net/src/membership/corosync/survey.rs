@@ -30,6 +30,9 @@ pub(crate) struct Survey {
     pub(crate) cluster: String,
     /// Whether both halves of a split of two nodes are quorate.
     pub(crate) two_node: bool,
+    /// How long corosync hears nothing in order when a node is lost, in milliseconds: until it is missed
+    /// (token) and the others agree on it (consensus). 0: it does not say.
+    pub(crate) silence_ms: u64,
 }
 
 impl Survey {
@@ -64,7 +67,28 @@ impl Survey {
             .collect();
         let cluster = map.text("totem.cluster_name").unwrap_or_default();
         let two_node = map.number("quorum.two_node") == Some(1);
-        Ok(Self::of(own, nodes, cluster, two_node))
+        let span = |name: &str| map.number(&format!("runtime.config.totem.{name}")).unwrap_or(0);
+        let silence_ms = u64::from(span("token")) + u64::from(span("consensus"));
+        Ok(Self::of(own, nodes, cluster, two_node).map(|found| Self { silence_ms, ..found }))
+    }
+
+    /// Whether a lease of this many nanoseconds, renewed once a `tick`, outlives the loss of another
+    /// node.
+    ///
+    /// # Errors
+    /// A sentence that says what to change.
+    pub(crate) fn check_lease(&self, lease: u64, tick: u64) -> Result<(), String> {
+        let needs = self.silence_ms * 1_000_000 + tick;
+        if lease >= needs {
+            return Ok(());
+        }
+        let seconds = |nanos: u64| nanos.div_ceil(100_000_000) as f64 / 10.0;
+        Err(format!(
+            "lease={} is too short: when a node is lost corosync is silent for {} s (token and              consensus), and every other node would lose its locks meanwhile; set lease={} or more,              or a shorter token in corosync.conf",
+            seconds(lease),
+            seconds(self.silence_ms * 1_000_000),
+            seconds(needs)
+        ))
     }
 
     fn of(
@@ -96,7 +120,7 @@ impl Survey {
                  all nodes from there"
             ));
         }
-        Ok(Self { own, nodes, cluster, two_node })
+        Ok(Self { own, nodes, cluster, two_node, silence_ms: 0 })
     }
 }
 
@@ -107,6 +131,19 @@ mod tests {
     fn of(listed: &[(Option<u32>, &str)]) -> Result<Survey, String> {
         let listed = listed.iter().map(|(node, name)| (*node, (*name).to_owned())).collect();
         Survey::of(2, listed, "c".to_owned(), false)
+    }
+
+    #[test]
+    fn a_lease_outlives_the_loss_of_another_node_or_is_refused() {
+        let survey = of(&[(Some(2), "10.0.0.2")]).expect("a good list");
+        assert_eq!(survey.check_lease(1, 1), Ok(()), "corosync does not say");
+        let survey = Survey { silence_ms: 8030, ..survey };
+        let (second, tick) = (1_000_000_000, 250_000_000);
+        assert_eq!(survey.check_lease(9 * second, tick), Ok(()));
+        assert_eq!(survey.check_lease(8_280_000_000, tick), Ok(()));
+        let told = survey.check_lease(4 * second, tick).expect_err("too short");
+        assert!(told.starts_with("lease=4 is too short"), "{told}");
+        assert!(told.contains("silent for 8.1 s") && told.contains("lease=8.3 or more"), "{told}");
     }
 
     #[test]
