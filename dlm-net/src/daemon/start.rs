@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlm_core::{Member, NodeId};
 
@@ -182,7 +182,7 @@ fn prepare(
     })?;
     let (leftovers, left) = Leftovers::begin(&places.run_dir);
     let node = NodeId(settings.small(Key::NodeId));
-    let state = State::begin(&places.state_dir, wall_seconds());
+    let state = State::begin_now(&places.state_dir, wall());
     let own = Member::of_start(node, state.incarnation());
     let others = Others::configured(&settings, own, survey).map_err(StartError::Config)?;
     if others.as_ref().is_some_and(|others| matches!(others.config.crypto, Crypto::None)) {
@@ -300,8 +300,8 @@ fn lock_run_dir(run_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-fn wall_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A daemon that goes to the background tells the process that started it how it went.

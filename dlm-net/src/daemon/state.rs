@@ -10,6 +10,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dlm_core::ViewId;
 
@@ -17,6 +18,9 @@ use dlm_core::ViewId;
 const FILE_NAME: &str = "state";
 /// View numbers reserved by one write.
 const VIEWS_RESERVED: u64 = 1024;
+/// Incarnations begin at the clock in this fraction: quick enough for any restart, and their numbers
+/// last beyond the year 2100 (40 bits, see `JOINS_PER_LIFE`).
+const PARTS_PER_SECOND: u64 = 256;
 /// First line of the file.
 const HEAD: &str = "dlm state 1";
 
@@ -41,6 +45,17 @@ struct Stored {
 impl State {
     /// Begins a new incarnation. `wall_seconds` is the wall clock, in seconds since 1970.
     pub fn begin(directory: &Path, wall_seconds: u64) -> Self {
+        Self::begin_at(directory, wall_seconds, wall_seconds)
+    }
+
+    /// As [`State::begin`], at this time since 1970. Incarnations count from fractions of a second, so
+    /// that a quick restart without the file is a new one too.
+    pub fn begin_now(directory: &Path, wall: Duration) -> Self {
+        let parts = wall.as_millis() as u64 * PARTS_PER_SECOND / 1000;
+        Self::begin_at(directory, parts, wall.as_secs())
+    }
+
+    fn begin_at(directory: &Path, wall_parts: u64, wall_seconds: u64) -> Self {
         let path = directory.join(FILE_NAME);
         let stored = match load(&path) {
             Ok(stored) => stored,
@@ -54,7 +69,7 @@ impl State {
             }
         };
         let stored = stored.unwrap_or(Stored { incarnation: 0, view: 0 });
-        let incarnation = stored.incarnation.max(wall_seconds) + 1;
+        let incarnation = stored.incarnation.max(wall_parts) + 1;
         let view = stored.view.max(wall_seconds);
         let mut state = Self { path, incarnation, view, reserved: view };
         state.reserve();
@@ -200,6 +215,17 @@ mod tests {
             assert_eq!(again.incarnation(), 2_002, "the file was written anew");
         }
         assert_eq!(parse(good.as_bytes()), Some(Stored { incarnation: 77, view: 88 }));
+    }
+
+    #[test]
+    fn a_quick_restart_without_memory_is_another_incarnation() {
+        let nowhere = Path::new("/nonexistent/dlm");
+        let at = |millis| State::begin_now(nowhere, Duration::from_millis(millis));
+        let (one, other) = (at(1_796_000_000_000), at(1_796_000_000_010));
+        assert!(other.incarnation() > one.incarnation());
+        assert_eq!(one.last_view(), ViewId(1_796_000_000));
+        // The year 2100.
+        assert!(at(4_102_444_800_000).incarnation() < 1 << 40);
     }
 
     #[test]

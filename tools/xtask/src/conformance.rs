@@ -14,6 +14,7 @@ use crate::Ending;
 use crate::daemon::Daemon;
 use crate::differences::{self, Difference};
 use crate::job::Job;
+use crate::packages;
 use crate::places::Places;
 use crate::products;
 use crate::scratch::Scratch;
@@ -31,6 +32,8 @@ struct Options {
     quiet_ms: u32,
     jobs: usize,
     names: Vec<String>,
+    /// Over corosync, one scenario after the other.
+    corosync: bool,
 }
 
 /// What one run needs.
@@ -40,11 +43,22 @@ struct Run<'a> {
     answers: PathBuf,
     differences: Vec<Difference>,
     options: Options,
+    engine: Option<many::Engine>,
 }
 
 /// Runs the command.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
-    let options = parse(args)?;
+    let mut options = parse(args)?;
+    if options.corosync {
+        if !packages::is_root() {
+            return Err(Ending::CannotRun("corosync needs root, for network namespaces".into()));
+        }
+        if let Some(lack) = packages::lack(&["corosync", "iproute2", "nftables"]) {
+            return Err(Ending::CannotRun(lack));
+        }
+        // All daemons are of one cluster.
+        options.jobs = 1;
+    }
     products::build(places)?;
     let folder = places.root.join("tests/conformance");
     let text = std::fs::read_to_string(folder.join("differences.txt"))?;
@@ -57,7 +71,11 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
     let sources = ["scn.c", "scn_worker.c", "scn_text.c"].map(|name| folder.join(name));
     products::cc(places, &sources, "dlm", &runner)?;
 
-    let run = Run { places, runner, answers, differences, options };
+    let engine = match options.corosync {
+        true => Some(many::Engine::start(places).map_err(Ending::CannotRun)?),
+        false => None,
+    };
+    let run = Run { places, runner, answers, differences, options, engine };
     let queue = Mutex::new(VecDeque::from(scenarios.clone()));
     let tally = Mutex::new(Tally::default());
     std::thread::scope(|scope| {
@@ -78,8 +96,12 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
 
 fn parse(args: &[String]) -> Result<Options, Ending> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let mut options =
-        Options { quiet_ms: QUIET_FIRST_MS, jobs: (cores * 3).min(12), names: Vec::new() };
+    let mut options = Options {
+        quiet_ms: QUIET_FIRST_MS,
+        jobs: (cores * 3).min(12),
+        names: Vec::new(),
+        corosync: false,
+    };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut number = || {
@@ -88,6 +110,13 @@ fn parse(args: &[String]) -> Result<Options, Ending> {
         };
         match arg.as_str() {
             "-q" => options.quiet_ms = number()?,
+            "--membership" => {
+                options.corosync = match args.next().map(String::as_str) {
+                    Some("corosync") => true,
+                    Some("external") => false,
+                    _ => return Err(Ending::Usage("--membership is corosync or external".into())),
+                };
+            }
             "--jobs" => options.jobs = number()? as usize,
             word if word.starts_with('-') => {
                 return Err(Ending::Usage(format!("conformance has no option {word}")));
@@ -178,7 +207,7 @@ impl Run<'_> {
 
     /// Our answer, stripped; also kept in a file.
     fn play(&self, name: &str, quiet_ms: u32) -> Result<String, String> {
-        if nodes_of(name) > 1 {
+        if nodes_of(name) > 1 || self.engine.is_some() {
             return self.play_many(name, quiet_ms);
         }
         let dir = Scratch::new("scn").map_err(|error| error.to_string())?;
@@ -214,6 +243,7 @@ impl Run<'_> {
             quiet_ms,
             log: self.answers.join(format!("{name}.raw")),
             budget: BUDGET,
+            engine: self.engine.as_ref(),
         })?;
         if let Some(trouble) = ended.trouble() {
             return Err(format!("the runner {trouble}:\n{}\n{logs}", ended.tail(12)));

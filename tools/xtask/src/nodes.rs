@@ -5,9 +5,13 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
 use crate::places::Places;
+
+/// Hang guard for what has to happen.
+const GUARD: Duration = Duration::from_secs(20);
 
 /// Where the daemons run.
 pub(crate) enum Hosts {
@@ -16,6 +20,32 @@ pub(crate) enum Hosts {
     /// In the network namespaces `<prefix>-n1` and so on, as made by tests/cluster/netns-cluster.sh with
     /// this address prefix.
     Namespaces { prefix: String, net: String },
+    /// In those namespaces, as members of the corosync that runs there; `words` are the beginning of
+    /// a command line that runs something on a host whose number follows.
+    Corosync { prefix: String, net: String, words: Vec<String> },
+}
+
+impl Hosts {
+    /// The beginning of a command line that runs something beside a node's daemon.
+    pub(crate) fn beside(&self, node: u32) -> Vec<String> {
+        match self {
+            Hosts::Loopback => Vec::new(),
+            Hosts::Namespaces { prefix, .. } | Hosts::Corosync { prefix, .. } => {
+                let host = format!("{prefix}-n{node}");
+                ["ip", "netns", "exec"].map(str::to_owned).into_iter().chain([host]).collect()
+            }
+        }
+    }
+
+    /// The same for the daemon itself.
+    fn under(&self, node: u32) -> Vec<String> {
+        match self {
+            Hosts::Corosync { words, .. } => {
+                words.iter().cloned().chain([format!("n{node}")]).collect()
+            }
+            _ => self.beside(node),
+        }
+    }
 }
 
 /// The cluster; dropping it ends it.
@@ -26,7 +56,8 @@ pub(crate) struct Nodes {
     addresses: Vec<String>,
     hosts: Hosts,
     daemons: Vec<Option<Daemon>>,
-    feed: Feed,
+    /// Who decides views, where that is not corosync.
+    feed: Option<Feed>,
 }
 
 impl Nodes {
@@ -50,12 +81,15 @@ impl Nodes {
             return Err(io::Error::other("dlm_tool keygen failed"));
         }
         let addresses = addresses(&hosts, count);
-        let mut config = format!("membership=external\nauthkey={}\n{lines}\n", authkey.display());
-        for (node, address) in (1..).zip(&addresses) {
+        let external = !matches!(hosts, Hosts::Corosync { .. });
+        let membership = if external { "external" } else { "corosync" };
+        let mut config =
+            format!("membership={membership}\nauthkey={}\n{lines}\n", authkey.display());
+        for (node, address) in (1..).zip(&addresses).filter(|_| external) {
             let _ = writeln!(config, "node id={node} addr={address}");
         }
         let sockets = (1..=count).map(|node| (node, dir.join(format!("n{node}/dlmd.sock"))));
-        let feed = Feed::start(places, sockets)?;
+        let feed = if external { Some(Feed::start(places, sockets)?) } else { None };
         let (places, dir) = (places.clone(), dir.to_path_buf());
         let daemons = (0..count).map(|_| None).collect();
         let mut nodes = Nodes { places, dir, config, addresses, hosts, daemons, feed };
@@ -93,14 +127,9 @@ impl Nodes {
 
     /// Starts a node's daemon, again or for the first time.
     pub(crate) fn restart(&mut self, node: u32) -> io::Result<()> {
-        let before = match &self.hosts {
-            Hosts::Loopback => Vec::new(),
-            Hosts::Namespaces { prefix, .. } => {
-                let host = format!("{prefix}-n{node}");
-                ["ip", "netns", "exec"].map(str::to_owned).into_iter().chain([host]).collect()
-            }
-        };
-        let config = format!("nodeid={node}\n{}", self.config);
+        let before = self.hosts.under(node);
+        let number = if self.feed.is_some() { format!("nodeid={node}\n") } else { String::new() };
+        let config = number + &self.config;
         let dir = self.dir.join(format!("n{node}"));
         let daemon = Daemon::start_as(&self.places, &dir, &config, &[], &before)?;
         self.daemons[node as usize - 1] = Some(daemon);
@@ -109,7 +138,39 @@ impl Nodes {
 
     /// Tells the feeder something; its answer.
     pub(crate) fn say(&mut self, line: &str) -> io::Result<String> {
-        self.feed.say(line)
+        match &mut self.feed {
+            Some(feed) => feed.say(line),
+            None => Err(io::Error::other("corosync decides, there is no feeder")),
+        }
+    }
+
+    /// A node's daemon and programs are gone, and were reaped: whoever waits for that is told.
+    pub(crate) fn gone(&mut self, node: u32) -> io::Result<()> {
+        if self.feed.is_some() {
+            return self.say(&format!("gone {node}")).map(drop);
+        }
+        let witness = (1..=self.count()).find(|other| self.daemons[*other as usize - 1].is_some());
+        let Some(witness) = witness else { return Ok(()) };
+        let end = Instant::now() + GUARD;
+        while Instant::now() < end {
+            let told = Command::new(self.places.release().join("dlm_tool"))
+                .args(["fence_ack", &node.to_string()])
+                .env("DLM_SOCKET", self.socket(witness))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()?;
+            if told.success() {
+                return Ok(());
+            }
+            // Nobody fears it yet.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(io::Error::other(format!("nobody waits for node {node} to be fenced")))
+    }
+
+    /// The beginning of a command line that runs something beside a node's daemon.
+    pub(crate) fn beside(&self, node: u32) -> Vec<String> {
+        self.hosts.beside(node)
     }
 
     /// What all daemons logged.
@@ -167,7 +228,7 @@ impl Drop for Feed {
 fn addresses(hosts: &Hosts, count: u32) -> Vec<String> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match hosts {
-        Hosts::Namespaces { net, .. } => {
+        Hosts::Namespaces { net, .. } | Hosts::Corosync { net, .. } => {
             (1..=count).map(|node| format!("{net}.1.{node}")).collect()
         }
         Hosts::Loopback => {

@@ -32,6 +32,70 @@ pub(super) struct Scenario<'a> {
     /// Where the runner's output goes.
     pub(super) log: PathBuf,
     pub(super) budget: Duration,
+    /// The hosts of a corosync that runs, where membership is to be its.
+    pub(super) engine: Option<&'a Engine>,
+}
+
+/// A corosync of three hosts in network namespaces.
+pub(super) struct Engine {
+    dir: Scratch,
+    script: PathBuf,
+    prefix: String,
+}
+
+/// Address prefix of its hosts.
+const NET: &str = "10.82";
+/// Scenarios of fewer nodes leave the others without a daemon.
+const LINES: &str = "enable_startup_fencing=0";
+
+impl Engine {
+    /// Starts it.
+    pub(super) fn start(places: &Places) -> Result<Self, String> {
+        let dir = Scratch::new("engine").map_err(|error| error.to_string())?;
+        let script = places.root.join("tests/cluster/netns-cluster.sh");
+        let prefix = format!("dlmn{}", std::process::id() % 10_000);
+        let engine = Self { dir, script, prefix };
+        engine.run(&["up", "3"])?;
+        engine.run(&["corosync-up", "token: 1000"])?;
+        Ok(engine)
+    }
+
+    fn environment(&self) -> Vec<String> {
+        let net = self.dir.path().join("net");
+        let words =
+            [("NC_PREFIX", self.prefix.as_str()), ("NC_NET", NET), ("NC_LINKS", "1")].into_iter();
+        let mut all: Vec<String> = words.map(|(name, value)| format!("{name}={value}")).collect();
+        all.push(format!("NC_DIR={}", net.display()));
+        all
+    }
+
+    fn run(&self, words: &[&str]) -> Result<(), String> {
+        let status = Command::new("env")
+            .args(self.environment())
+            .arg(&self.script)
+            .args(words)
+            .stdin(Stdio::null())
+            .status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            other => Err(format!("netns-cluster.sh {}: {other:?}", words.join(" "))),
+        }
+    }
+
+    fn hosts(&self) -> Hosts {
+        let mut words = vec!["env".to_owned()];
+        words.extend(self.environment());
+        words.extend([self.script.display().to_string(), "exec".to_owned()]);
+        Hosts::Corosync { prefix: self.prefix.clone(), net: NET.to_owned(), words }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Err(error) = self.run(&["down"]) {
+            eprintln!("{error}");
+        }
+    }
 }
 
 /// The cluster while a scenario is played.
@@ -50,8 +114,14 @@ struct Agent {
 pub(super) fn play(scenario: &Scenario<'_>) -> Result<(Ended, String), String> {
     let text = |error: std::io::Error| error.to_string();
     let dir = Scratch::new("many").map_err(text)?;
-    let nodes = Nodes::start(scenario.places, dir.path(), scenario.nodes, Hosts::Loopback, "");
+    let (hosts, lines) = match scenario.engine {
+        Some(engine) => (engine.hosts(), LINES),
+        None => (Hosts::Loopback, ""),
+    };
+    let nodes = Nodes::start(scenario.places, dir.path(), scenario.nodes, hosts, lines);
     let nodes = nodes.map_err(text)?;
+    let mut words = nodes.beside(1);
+    words.push(scenario.runner.display().to_string());
     let own = nodes.socket(1);
     let network = nodes.address(1).rsplit_once('.').map_or("", |(net, _)| net).to_owned();
     let first: u32 = nodes.address(1).rsplit('.').next().and_then(|n| n.parse().ok()).unwrap_or(1);
@@ -61,8 +131,9 @@ pub(super) fn play(scenario: &Scenario<'_>) -> Result<(Ended, String), String> {
     }
     let stage = Mutex::new(Stage { nodes, agents });
     let over = AtomicBool::new(false);
-    let job = Job::new(scenario.runner, scenario.log.clone(), scenario.budget)
+    let job = Job::new(&words[0], scenario.log.clone(), scenario.budget)
         .quiet()
+        .args(&words[1..])
         .args(["-q", &scenario.quiet_ms.to_string(), "-n", "1"])
         .arg(&scenario.file)
         .dir(dir.path())
@@ -107,15 +178,18 @@ fn kill_who_is_to_die(stage: &Mutex<Stage>, dir: &Path) {
         }
         stage.agents.retain(|agent| agent.node != node);
         stage.nodes.crash(node);
-        if let Err(error) = stage.nodes.say(&format!("gone {node}")) {
-            eprintln!("the feeder does not answer: {error}");
+        if let Err(error) = stage.nodes.gone(node) {
+            eprintln!("the death of node {node} cannot be told: {error}");
         }
     }
 }
 
 impl Agent {
     fn start(scenario: &Scenario<'_>, nodes: &Nodes, node: u32) -> std::io::Result<Self> {
-        let child = Command::new(scenario.runner)
+        let mut words = nodes.beside(node);
+        words.push(scenario.runner.display().to_string());
+        let child = Command::new(&words[0])
+            .args(&words[1..])
             .args(["-d", PORT])
             .env("DLM_SOCKET", nodes.socket(node))
             .env("LD_LIBRARY_PATH", scenario.places.libraries())
