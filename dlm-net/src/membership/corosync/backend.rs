@@ -15,6 +15,7 @@ use super::order::{Act, Order, Rules, Setup};
 use super::survey::Survey;
 use super::sys::{Group, Quorum, Trouble};
 use crate::daemon::config::Settings;
+use crate::daemon::config::table::Key;
 use crate::daemon::state::State;
 use crate::membership::{ClusterNode, Fencing, FencingNews, Hindrance, Lost, Membership, News};
 
@@ -476,17 +477,33 @@ impl Membership for Corosync {
     }
 
     fn configure(&mut self, settings: &Settings) {
+        self.order.set_rules(Rules::of(settings));
         self.fencing.configure(settings);
+        self.carry_out();
     }
 
     fn fencing(&self) -> DaemonFencing {
-        self.fencing.as_whole()
+        // Who does not take part yet was not told whom the others fear.
+        let in_progress_unknown = !self.order.takes_part();
+        DaemonFencing { in_progress_unknown, ..self.fencing.as_whole() }
     }
 
     fn fence_acknowledged(&mut self, node: NodeId) -> Option<Result<(), String>> {
         let result = self.fencing.acknowledge(node, self.now);
         self.carry_out();
         Some(result)
+    }
+}
+
+impl Rules {
+    /// As the configuration says.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self {
+            quorum_lockspace: settings.flag(Key::EnableQuorumLockspace),
+            quorum_fencing: settings.flag(Key::EnableQuorumFencing),
+            startup_fencing: settings.flag(Key::EnableFencing)
+                && settings.flag(Key::EnableStartupFencing),
+        }
     }
 }
 

@@ -287,6 +287,15 @@ impl Order {
         self.evaluate();
     }
 
+    /// The configuration may have changed.
+    pub(crate) fn set_rules(&mut self, rules: Rules) {
+        if rules != self.setup.rules {
+            self.setup.rules = rules;
+            self.evaluate();
+            self.acts.push_back(Act::Members);
+        }
+    }
+
     /// No client of an earlier process on this machine can act any more.
     pub(crate) fn cleaned(&mut self) {
         if !std::mem::replace(&mut self.setup.clean, true) {
