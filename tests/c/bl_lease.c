@@ -158,10 +158,12 @@ static void stopped_polled(void)
 	stopped(0);
 }
 
+#ifndef LT
 static void stopped_threaded(void)
 {
 	stopped(1);
 }
+#endif
 
 /* A thread in a waiting call, and no callback: the call ends. */
 static void stopped_waiting(void)
@@ -201,6 +203,7 @@ static void unconfirmed(void)
 	p = t_spawn(holder, NULL);
 	t_expect(&p, 'h');
 	q = t_spawn(holder, NULL);
+	t_expect(&q, 'h');
 	kill(p.pid, SIGSTOP);
 	say("exclude 1\n");
 	status = t_reap(&p);

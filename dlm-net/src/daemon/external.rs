@@ -210,8 +210,9 @@ impl Reactor {
         lost.map(|(pid, lost)| {
             format!(
                 "pid {pid} ({}) to close its handle, which was lost when this node was excluded; \
-                 until then the others wait",
-                lost.handle.program
+                 until then the others wait{}",
+                lost.handle.program,
+                self.patience_in_words()
             )
         })
         .collect()

@@ -304,6 +304,34 @@ impl Reactor {
         self.tenure.as_ref().is_some_and(|tenure| !tenure.lease.is_held(self.now))
     }
 
+    /// What is waited for without a lease, and what ends it.
+    pub(super) fn lease_in_words(&self) -> Option<String> {
+        let lease = &self.tenure.as_ref()?.lease;
+        match lease.standing(self.now) {
+            Standing::Held | Standing::Over => None,
+            Standing::Waiting => Some(
+                "the lease: nothing is granted before the cluster has heard this node, which takes \
+                 a majority of its nodes (or the feeder)"
+                    .to_owned(),
+            ),
+            Standing::Frozen => Some(format!(
+                "the lease, over since {} ms: nothing is granted before a sign of life of this node \
+                 comes back; in {} ms its lockspaces are lost",
+                (self.now - lease.until()) / 1_000_000,
+                (lease.lost_at() - self.now) / 1_000_000
+            )),
+        }
+    }
+
+    /// How long clients that lost their lockspaces have, behind a sentence.
+    pub(super) fn patience_in_words(&self) -> String {
+        let kill_at = self.tenure.as_ref().and_then(|tenure| tenure.lease.feared_until());
+        kill_at.map_or(String::new(), |at| {
+            let left = at.saturating_sub(self.now) / 1_000_000;
+            format!("; it is killed in {left} ms")
+        })
+    }
+
     /// Takes over the answers to openings that waited for the lease.
     pub(super) fn serve_opened(&mut self) {
         if self.queues.opened.is_empty() || self.awaits_lease() {

@@ -35,7 +35,8 @@ impl Reactor {
             let name = info.name.escape_ascii().to_string();
             self.waits_for(info).into_iter().map(move |text| format!("{name}: {text}"))
         });
-        let others = self.membership.waits_for().into_iter().chain(self.silent_nodes());
+        let others = self.membership.waits_for().into_iter().chain(self.lease_in_words());
+        let others = others.chain(self.silent_nodes());
         of_spaces.chain(others).chain(self.remains_in_words()).take(WAITS_MAX).collect()
     }
 

@@ -229,6 +229,11 @@ impl Lease {
         self.feared = None;
     }
 
+    /// When clients of ended lives are killed; `None`: there are none.
+    pub fn feared_until(&self) -> Option<u64> {
+        self.feared.map(|feared| feared.kill_at)
+    }
+
     /// Whether clients of ended lives have to be killed now.
     pub fn must_kill(&self, now: u64) -> bool {
         self.feared.is_some_and(|feared| now >= feared.kill_at)
