@@ -1,5 +1,5 @@
-//! What views changed, for listings: the last change of each lockspace, what became of each node, and
-//! a bounded history with what every step took.
+//! What views changed, for listings: the last change of each lockspace, what became of each node,
+//! and a bounded history with what every step took.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -73,8 +73,8 @@ fn weight(record: &RecoveryRecord) -> usize {
 fn in_words(over: &RecoveryRecord) -> String {
     let ms = |step: Option<u64>| step.map_or(0, |us| us.div_ceil(1000));
     format!(
-        "view {}: all in service after {} ms (names known {} ms, lost nodes safe {} ms, locks moved {} \
-         ms); {} names waited, {} rebuilt here, {} own locks moved, {} locks of lost nodes dropped",
+        "view {}: all in service after {} ms (names known {} ms, lost nodes safe {} ms, locks moved \
+         {} ms); {} names waited, {} rebuilt here, {} own locks moved, {} locks of lost nodes dropped",
         over.view,
         ms(over.thawed),
         ms(over.names_done),

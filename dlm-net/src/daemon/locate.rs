@@ -1,8 +1,8 @@
 //! A name as its master knows it, asked for from any node.
 //!
 //! The daemon asks whom it takes for the master, or the owner of the name's slot in the directory,
-//! and follows the answers: a few steps, a few seconds, then it says what it has and why it is not all. The
-//! conversation that asked waits meanwhile; nothing else does.
+//! and follows the answers: a few steps, a few seconds, then it says what it has and why it is not
+//! all. The conversation that asked waits meanwhile; nothing else does.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -122,8 +122,8 @@ impl Reactor {
             }
             Next::Ask(member, role) if search.steps < STEPS_MAX => (member, role),
             _ => {
-                let why = "nobody serves the name at the moment: it goes from one master to another; ask \
-                           again, or see what dlm_tool status says is waited for";
+                let why = "nobody serves the name at the moment: it goes from one master to another; \
+                           ask again, or see what dlm_tool status says is waited for";
                 return Some(self.partly(&search, why.to_owned()));
             }
         };
@@ -132,8 +132,8 @@ impl Reactor {
         if let Some(since) = self.cut_off(member) {
             let node = member.node.0;
             let why = format!(
-                "node {node}, which {role}, cannot be talked to (last heard {since} ago); see dlm_tool \
-                 status"
+                "node {node}, which {role}, cannot be talked to (last heard {since} ago); see \
+                 dlm_tool status"
             );
             return Some(self.partly(&search, why));
         }

@@ -66,8 +66,8 @@ impl Reactor {
             ),
         };
         format!(
-            "node {node} to be known as safe, lost since {since}; until then what it held or mastered \
-             is not given away: {end}"
+            "node {node} to be known as safe, lost since {since}; until then what it held or \
+             mastered is not given away: {end}"
         )
     }
 
@@ -126,8 +126,8 @@ impl Reactor {
         silent
             .map(|state| {
                 format!(
-                    "node {} to answer, last heard {} ago: it comes back, or membership excludes it \
-                     or this node",
+                    "node {} to answer, last heard {} ago: it comes back, or membership excludes \
+                     it or this node",
                     state.node.0,
                     ago(self.now, state.heard.0)
                 )

@@ -1,7 +1,7 @@
 //! Notes: what daemons say to each other beside the lock messages of the core (wire.md section 8).
 //!
-//! A note decides nothing about locks. One that is not understood is dropped, so that a later version
-//! may have more of them.
+//! A note decides nothing about locks. One that is not understood is dropped, so that a later
+//! version may have more of them.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};

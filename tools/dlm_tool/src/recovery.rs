@@ -1,4 +1,5 @@
-//! `recovery [LOCKSPACE]`: what changes of members did, and how long each step took (recovery.md 5).
+//! `recovery [LOCKSPACE]`: what changes of members did, and how long each step took
+//! (recovery.md section 5).
 
 use std::io::{self, Write};
 

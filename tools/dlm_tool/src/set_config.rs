@@ -60,7 +60,9 @@ fn finish(
     let refusals = match result {
         Ok(refusals) => refusals,
         Err(trouble) if json => return cx.fail_truly(&trouble, true),
-        Err(trouble @ (Trouble::Silent(_) | Trouble::Unknown(_))) => return cx.fail_silent(&trouble),
+        Err(trouble @ (Trouble::Silent(_) | Trouble::Unknown(_))) => {
+            return cx.fail_silent(&trouble);
+        }
         Err(Trouble::Absent(_)) => {
             writeln!(cx.out, "{command} failed")?;
             return Ok(GOOD);

@@ -133,8 +133,8 @@ fn node_line(status: &StatusRecord, node: &NodeRecord, wall_now: u64) -> String 
     )
 }
 
-/// What the original does not say: behind its lines, so that who reads those is not disturbed, and not
-/// at all where there is nothing to say.
+/// What the original does not say: behind its lines, so that who reads those is not disturbed, and
+/// not at all where there is nothing to say.
 fn print_words(
     out: &mut dyn Write,
     status: &StatusRecord,
@@ -393,7 +393,8 @@ mod tests {
         let want = "cluster nodeid 1 quorate 1 ring seq 44 44\n\
              daemon now 5120 fence_pid 812 \n\
              startup node 9\n\
-             fence 3 nodedown pid 812 actor 1 fail 1700000000 fence 0 now 1700004220 result_wait killed\n\
+             fence 3 nodedown pid 812 actor 1 fail 1700000000 fence 0 now 1700004220 \
+             result_wait killed\n\
              fence 4 procdown delay actor 1 fail 1700000000 fence 0 now 1700004220\n\
              node 1 M add 40 rem 0 fail 0 fence 0 at 0 0\n\
              node 3 X add 60 rem 900 fail 900 fence 0 at 0 0\n\

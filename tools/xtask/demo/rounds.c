@@ -1,6 +1,6 @@
 /*
- * rounds LOCK: takes a lock and gives it back, over and over, and says at each line of its input how
- * often it did. It ends with its input.
+ * rounds LOCK: takes a lock and gives it back, over and over, and says at each line of its input
+ * how often it did. It ends with its input.
  */
 #include "demo.h"
 

@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 	}
 	get(&l, "number", LKM_NLMODE, LKF_CONVERT);
 	printf("sees %s and stops\n", l.value);
-	/* the node that masters the name would take the number along if it left before the others saw it */
+	/* if the node that masters the name left now, it would take the number along */
 	while (fgets(line, sizeof line, stdin)) ;
 	drop(&l);
 	if (dlm_release_lockspace("demo", space, 1)) die("dlm_release_lockspace");

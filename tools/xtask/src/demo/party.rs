@@ -20,7 +20,7 @@ pub(super) struct Party {
 }
 
 impl Party {
-    /// Starts a program for the daemon at `socket`; whatever it says aloud is printed with its name.
+    /// Starts a program for the daemon at `socket`; what it says aloud is printed with its name.
     pub(super) fn start(
         program: &Path,
         words: &[&str],

@@ -14,8 +14,8 @@ pub(super) fn say(words: &str) {
     println!("\n== {words}");
 }
 
-/// Three nodes. Its owner is their supervisor: it starts and reaps every process, so what it says to
-/// the feeder of views about a node's death is true.
+/// Three nodes. Its owner is their supervisor: it starts and reaps every process, so what it says
+/// to the feeder of views about a node's death is true.
 pub(super) struct Stage<'a> {
     places: &'a Places,
     /// Where the C programs are.
@@ -28,7 +28,7 @@ impl<'a> Stage<'a> {
     /// Starts the daemons, with everything in `dir`.
     pub(super) fn set(places: &'a Places, dir: PathBuf) -> io::Result<Stage<'a>> {
         say(
-            "Three nodes on this machine: no root, no kernel module; each dlmd has a loopback address",
+            "Three nodes on this machine: no root, no kernel module; a loopback address for each dlmd",
         );
         let nodes =
             Nodes::start(places, &dir.join("nodes"), 3, Hosts::Loopback, "cluster_name=demo")?;

@@ -1,4 +1,4 @@
-//! What happens in the demo, scene by scene. Every claim that it prints was checked the moment before.
+//! What happens in the demo, scene by scene. Every claim was checked the moment before it is printed.
 
 use std::io;
 use std::time::Duration;
@@ -85,9 +85,7 @@ struct Cast {
 
 impl Cast {
     fn gather(stage: &mut Stage) -> io::Result<Cast> {
-        say(
-            "anna, ben and carl join on nodes 1, 2 and 3; two more go round with the lock \"garden\"",
-        );
+        say("anna, ben and carl join on nodes 1, 2 and 3; two gardeners share the lock \"garden\"");
         let mut people = Vec::new();
         for (name, node) in PEOPLE {
             let mut party = stage.start("actor", &[], name, node)?;
@@ -157,9 +155,7 @@ fn listings(stage: &mut Stage, cast: &Cast) -> io::Result<()> {
 
 /// Node 3 is killed. Nobody has said yet that it is harmless.
 fn death(stage: &mut Stage, cast: &mut Cast) -> io::Result<()> {
-    say(
-        "Node 3 is killed: first its daemon (kill -9), so that nothing can be given back, then carl",
-    );
+    say("Node 3 is killed (kill -9): its daemon first, so that nothing is given back, then carl");
     stage.crash(3);
     cast.carl.kill()?;
     println!("   The supervisor excludes it, but does not say yet that it is harmless.");
@@ -202,7 +198,7 @@ fn safety(stage: &mut Stage, cast: &mut Cast) -> io::Result<()> {
     stage.check(true, "ben has the door: the survivors took over what node 3 mastered")?;
     stage.check(
         got.contains("anna was here") && got.ends_with("NOT VALID"),
-        "he reads the last words that a survivor knows, with the warning that carl may have written newer ones",
+        "he reads the last words that a survivor knows, and is warned that there may be newer ones",
     )?;
     cast.ben.ask("write door ben was here", "wrote")?;
     say("anna's lock on \"attic\" was mastered by node 3 as well; she never noticed");
