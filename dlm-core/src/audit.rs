@@ -35,7 +35,7 @@ pub(crate) fn audit(table: &LockTable) -> Audit {
     let mut audit = Audit {
         owed: Vec::new(),
         masters: Vec::new(),
-        entries: entries.map(|((_, name), e)| (name.to_vec(), e.master, e.term)).collect(),
+        entries: entries.map(|(name, e)| (name.as_bytes().to_vec(), e.master, e.term)).collect(),
     };
     let owed = &mut audit.owed;
     let mut note = |owes: bool, what: &str| owes.then(|| owed.push(what.to_owned()));

@@ -1,6 +1,6 @@
 //! A lockspace's part in the cluster: the view, who is lost, what is still due.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::directory::Directory;
 use crate::lock::Queue;
@@ -8,7 +8,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Message, Tagged, Traffic};
 use crate::owed::Owed;
 use crate::seeded::cluster_fault;
-use crate::{Due, Layout, Marks, Member, Output, View, ViewId};
+use crate::{Due, Layout, Marks, Member, Name, Output, View, ViewId};
 
 /// What a lockspace knows about its members.
 #[derive(Clone, Hash, Debug)]
@@ -47,6 +47,8 @@ pub(crate) struct Cluster {
     pub(crate) record_owners: BTreeSet<Member>,
     /// Own `LocksDone` of this view is said.
     pub(crate) locks_done_said: bool,
+    /// Names about which the directory was asked, or told, and has not answered.
+    pub(crate) asking: BTreeSet<u32>,
     /// Work cut into bounded parts.
     pub(crate) jobs: VecDeque<Job>,
     /// Next places behind and before all others (recovery.md 6.1).
@@ -83,6 +85,10 @@ pub(crate) enum Job {
     Settle { master: Member, round: ViewId, from: u32 },
     /// Take rebuilt names into service (section 6), from this resource on.
     Finish { from: u32 },
+    /// Ask the directory's waiting questions again, behind this name.
+    Reconsider { after: Option<Name> },
+    /// Take entries of lost members away that nobody claimed (R7), behind this slot.
+    Sweep { after: Option<u16> },
 }
 
 impl Cluster {
@@ -109,6 +115,7 @@ impl Cluster {
             rebuilt: false,
             record_owners: BTreeSet::new(),
             locks_done_said: true,
+            asking: BTreeSet::new(),
             jobs: VecDeque::new(),
             place_last: 0,
             place_first: 0,
@@ -128,6 +135,11 @@ impl Cluster {
     #[inline]
     pub(crate) fn alone(&self) -> bool {
         self.view.members.len() <= 1
+    }
+
+    /// Whether everything that the installed view made due is done by all.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.names_due.is_empty() && self.locks_due.is_empty()
     }
 
     /// Whether a member is in the installed view.
@@ -328,6 +340,3 @@ impl LockTable {
         }
     }
 }
-
-/// A map that drops nothing by itself, for deferred questions.
-pub(crate) type ByName<T> = BTreeMap<(u16, Box<[u8]>), T>;

@@ -4,13 +4,18 @@
 //! the slot's owner itself are not written down, the resource is the entry.
 
 use crate::away::Kind;
-use crate::cluster::ByName;
+use crate::by_name::ByName;
+use crate::cluster::Job;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
 use crate::nodir::BySlot;
 use crate::seeded::cluster_fault;
 use crate::slots::{SLOTS, SlotSet, Slots, slot_of};
 use crate::{Member, Name, Token, View};
+
+/// Questions asked again, and entries looked at, in one part of a job.
+const QUESTIONS_PART: usize = 64;
+const SWEEP_PART: usize = 1024;
 
 /// The directory of the slots this node owns.
 #[derive(Clone, Hash, Debug, Default)]
@@ -74,11 +79,10 @@ impl LockTable {
         }
         let slot = slot_of(name);
         let directory = &self.cluster.directory;
-        let key = (slot, name.into());
         self.slot_owner(name) == self.cluster.me
             && directory.is_ready(slot)
-            && !directory.entries.contains_key(&key)
-            && !directory.deferred.contains_key(&key)
+            && !directory.entries.contains(name)
+            && !directory.deferred.contains(name)
     }
 
     /// The member that a directory entry here names; `None` if the name is free.
@@ -87,7 +91,7 @@ impl LockTable {
     /// It cannot be told now: the slot is not ready, or the master is lost.
     pub(crate) fn directory_master(&self, name: &[u8]) -> Result<Option<Member>, NotNow> {
         let slot = slot_of(name);
-        match self.cluster.directory.entries.get(&(slot, name.into())) {
+        match self.cluster.directory.entries.get(name) {
             Some(entry) if self.cluster.is_member(entry.master) => Ok(Some(entry.master)),
             None if self.cluster.directory.is_ready(slot) => Ok(None),
             _ => Err(NotNow),
@@ -120,8 +124,7 @@ impl LockTable {
                 self.say(cx, question.asker, answer);
             }
             None => {
-                let key = (slot_of(name.as_bytes()), name.as_bytes().into());
-                self.cluster.directory.deferred.entry(key).or_default().push(question);
+                self.cluster.directory.deferred.entry(name).push(question);
             }
         }
     }
@@ -153,9 +156,12 @@ impl LockTable {
 
     /// The entry of a name: written down, or this node's own mastership.
     fn known_entry(&self, name: &Name) -> Option<Entry> {
-        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
-        if let Some(entry) = self.cluster.directory.entries.get(&key) {
-            return Some(*entry);
+        if let Some(entry) = self.cluster.directory.entries.get(name.as_bytes()) {
+            // What nobody claimed of lost members is nobody's, and only not swept away yet (R7).
+            let stale = self.cluster.is_settled() && !self.cluster.is_member(entry.master);
+            if !stale {
+                return Some(*entry);
+            }
         }
         let resource = &self.resources[self.find_resource(name.as_bytes())?];
         let mine = match &resource.role {
@@ -168,9 +174,8 @@ impl LockTable {
     /// Makes a member the master of a name, under a number above all earlier ones (R18).
     fn give_name(&mut self, name: &Name, master: Member) -> Entry {
         let entry = Entry { master, term: self.next_term() };
-        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
         // Where this node itself is the master, the answer to itself takes the entry out again.
-        self.cluster.directory.entries.insert(key, entry);
+        self.cluster.directory.entries.insert(name.clone(), entry);
         entry
     }
 
@@ -184,11 +189,10 @@ impl LockTable {
         last: Token,
     ) {
         self.saw_token(last);
-        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
         let entries = &mut self.cluster.directory.entries;
-        let same = entries.get(&key) == Some(&Entry { master: from, term });
+        let same = entries.get(name.as_bytes()) == Some(&Entry { master: from, term });
         if same {
-            entries.remove(&key);
+            entries.remove(name.as_bytes());
         }
         self.say(cx, from, Tagged::RemoveAck { name: name.clone(), term });
         self.reconsider(cx, name);
@@ -204,11 +208,11 @@ impl LockTable {
         for (name, term, last) in names {
             self.saw_token(term);
             self.saw_token(last);
-            let key = (slot_of(name.as_bytes()), name.as_bytes().into());
             let entry = Entry { master: from, term };
-            let newer = self.cluster.directory.entries.get(&key).is_none_or(|old| old.term < term);
+            let entries = &mut self.cluster.directory.entries;
+            let newer = entries.get(name.as_bytes()).is_none_or(|old| old.term < term);
             if from != self.cluster.me && newer {
-                self.cluster.directory.entries.insert(key, entry);
+                entries.insert(name.clone(), entry);
             }
             self.reconsider(cx, &name);
         }
@@ -217,7 +221,7 @@ impl LockTable {
     pub(crate) fn on_names_done(&mut self, cx: &mut Context<'_>, from: Member) {
         let due = &mut self.cluster.names_due;
         if due.remove(&from) && due.is_empty() {
-            self.reconsider_all(cx);
+            self.reconsider_all();
             self.check_ready(cx);
         }
     }
@@ -234,25 +238,47 @@ impl LockTable {
             self.thaw(cx);
             self.forget_ceded(cx);
         }
-        let cluster = &mut self.cluster;
-        let members = &cluster.view.members;
-        cluster.directory.entries.retain(|_, entry| members.contains(&entry.master));
-        self.reconsider_all(cx);
+        self.reconsider_all();
+        if !self.cluster.directory.entries.is_empty() {
+            self.cluster.jobs.push_back(Job::Sweep { after: None });
+        }
     }
 
-    fn reconsider_all(&mut self, cx: &mut Context<'_>) {
-        let names: Vec<_> = self.cluster.directory.deferred.keys().cloned().collect();
-        for (_, bytes) in names {
-            if let Some(name) = Name::new(&bytes) {
-                self.reconsider(cx, &name);
-            }
+    /// Asks all waiting questions again, a part at a time; they go before other work, as others wait for
+    /// the answers.
+    fn reconsider_all(&mut self) {
+        let jobs = &mut self.cluster.jobs;
+        jobs.retain(|job| !matches!(job, Job::Reconsider { .. }));
+        if !self.cluster.directory.deferred.is_empty() {
+            jobs.push_front(Job::Reconsider { after: None });
         }
+    }
+
+    /// Asks some of the waiting questions again.
+    pub(crate) fn job_reconsider(
+        &mut self,
+        cx: &mut Context<'_>,
+        after: Option<Name>,
+    ) -> Option<Job> {
+        let names = self.cluster.directory.deferred.names_after(after.as_ref(), QUESTIONS_PART);
+        for name in &names {
+            self.reconsider(cx, name);
+        }
+        names.last().map(|last| Job::Reconsider { after: Some(last.clone()) })
+    }
+
+    /// Takes entries of lost members away that nobody claimed.
+    pub(crate) fn job_sweep(&mut self, after: Option<u16>) -> Option<Job> {
+        let members = &self.cluster.view.members;
+        let keep = |entry: &Entry| members.contains(&entry.master);
+        let next = self.cluster.directory.entries.sweep(after, SWEEP_PART, keep);
+        next.map(|slot| Job::Sweep { after: Some(slot) })
     }
 
     /// Asks the waiting questions about a name again, in their order.
     pub(crate) fn reconsider(&mut self, cx: &mut Context<'_>, name: &Name) {
-        let key = (slot_of(name.as_bytes()), name.as_bytes().into());
-        for question in self.cluster.directory.deferred.remove(&key).unwrap_or_default() {
+        for question in self.cluster.directory.deferred.remove(name.as_bytes()).unwrap_or_default()
+        {
             self.ask_directory(cx, name, question);
         }
     }
@@ -290,7 +316,7 @@ impl LockTable {
                 }
             }
         }
-        directory.entries.retain(|(slot, _), _| kept.contains(*slot));
+        directory.entries.keep_slots(|slot| kept.contains(slot));
         // Whoever asked asks again in the new view.
         directory.deferred.clear();
         if let Some(nodir) = &mut directory.nodir {

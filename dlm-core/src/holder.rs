@@ -25,6 +25,12 @@ impl LockTable {
 
     /// Makes a resource one that is not served here.
     pub(crate) fn set_role(&mut self, resource: u32, kind: Kind) {
+        match kind {
+            Kind::Lookup { .. } | Kind::Leaving => self.cluster.asking.insert(resource),
+            // A claim that is not answered is a question as well.
+            _ if self.resources[resource].role.as_deref().is_some_and(|role| role.claimed) => true,
+            _ => self.cluster.asking.remove(&resource),
+        };
         match &mut self.resources[resource].role {
             Some(role) => role.kind = kind,
             role => {
@@ -349,8 +355,8 @@ impl LockTable {
     /// This node is the master of a name from now on: own requests first, then what others asked.
     pub(crate) fn begin_service(&mut self, cx: &mut Context<'_>, resource: u32, term: Token) {
         let name = self.resources[resource].name.clone();
-        let slot = crate::slots::slot_of(name.as_bytes());
-        self.cluster.directory.entries.remove(&(slot, name.as_bytes().into()));
+        self.cluster.asking.remove(&resource);
+        self.cluster.directory.entries.remove(name.as_bytes());
         self.resources[resource].term = term;
         // Whatever ends meanwhile, the resource stays until all who asked were served.
         self.resources[resource].pinned = true;

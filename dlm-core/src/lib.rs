@@ -33,6 +33,7 @@
 mod audit;
 mod away;
 mod blocking;
+mod by_name;
 mod calls;
 mod clients;
 mod cluster;

@@ -20,8 +20,7 @@ impl LockTable {
     /// This node is the new master of a name and collects records.
     pub(crate) fn begin_rebuild(&mut self, resource: u32, term: Token) {
         let name = &self.resources[resource].name;
-        let key = (crate::slots::slot_of(name.as_bytes()), name.as_bytes().into());
-        self.cluster.directory.entries.remove(&key);
+        self.cluster.directory.entries.remove(name.as_bytes());
         let resource_now = &mut self.resources[resource];
         let rebuilding =
             resource_now.role.as_ref().is_some_and(|r| matches!(r.kind, Kind::Rebuilding(_)));

@@ -116,7 +116,7 @@ impl LockTable {
     /// Questions of the old view are asked again in the new one; a name that was being forgotten is
     /// forgotten (R8), unless its directory is still the same.
     fn ask_again(&mut self, cx: &mut Context<'_>) {
-        for resource in 1..self.resources.end() {
+        for resource in core::mem::take(&mut self.cluster.asking) {
             let Some(role) = self.resources.get_mut(resource).and_then(|r| r.role.as_deref_mut())
             else {
                 continue;
@@ -138,6 +138,7 @@ impl LockTable {
                     if self.slot_owner(name.as_bytes()) == self.cluster.me {
                         self.forgotten(cx, resource);
                     } else {
+                        self.cluster.asking.insert(resource);
                         self.say_remove(cx, resource);
                     }
                 }
@@ -149,6 +150,11 @@ impl LockTable {
     fn set_claimed(&mut self, resource: u32, claimed: bool) {
         if let Some(role) = self.resources[resource].role.as_deref_mut() {
             role.claimed = claimed;
+            let asks = claimed || matches!(role.kind, Kind::Lookup { .. } | Kind::Leaving);
+            match asks {
+                true => self.cluster.asking.insert(resource),
+                false => self.cluster.asking.remove(&resource),
+            };
         }
     }
 
@@ -165,6 +171,8 @@ impl LockTable {
             Job::Move { from } => self.job_move(cx, from),
             Job::Settle { master, round, from } => self.job_settle(cx, master, round, from),
             Job::Finish { from } => self.job_finish(cx, from),
+            Job::Reconsider { after } => self.job_reconsider(cx, after),
+            Job::Sweep { after } => self.job_sweep(after),
         };
         if let Some(job) = rest {
             self.cluster.jobs.push_front(job);
