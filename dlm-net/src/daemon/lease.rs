@@ -399,7 +399,7 @@ fn confirms_by(peer: &Peer, patience: Instant) -> bool {
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         };
         let process = handle_of(peer).and_then(|handle| handle.process.as_ref());
-        if gone || process.is_some_and(|process| sys::is_readable(process)) {
+        if gone || process.is_some_and(sys::is_readable) {
             return true;
         }
         if Instant::now() >= patience {

@@ -279,9 +279,9 @@ impl Reactor {
     fn timeout(&mut self) -> io::Result<Option<Duration>> {
         let q = &self.queues;
         // Rings wait for the lease.
-        let rings = !(q.active.is_empty() && q.dirty.is_empty()) && !self.is_frozen();
-        let sockets = !(q.sockets.is_empty() && q.controls.is_empty());
-        let busy = rings || sockets || q.door || !q.doomed.is_empty();
+        let rings = q.active.is_empty() && q.dirty.is_empty() || self.is_frozen();
+        let sockets = q.sockets.is_empty() && q.controls.is_empty();
+        let busy = !(rings && sockets && q.doomed.is_empty()) || q.door;
         if busy {
             return Ok(Some(Duration::ZERO));
         }
