@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Client, Control, EX, PR, lock, signal, wait_until};
+use common::{Client, Control, EX, Holder, NL, PR, lock, signal, wait_until};
 use dlm_ipc::control::{ControlMessage, ControlReply, ControlRequest, LocatedRecord};
 use dlm_ipc::hello::{Hello, Welcome};
 use dlm_ipc::socket::Connection;
@@ -99,6 +99,41 @@ fn a_silent_master_is_named_and_holds_up_nobody_else() {
     signal(pid, "CONT");
     wait_until("node 2 answers again", || locate(&other, "name").whole);
     cluster.settle();
+}
+
+#[test]
+fn an_orphan_of_a_name_mastered_elsewhere_is_listed_as_one_and_purged() {
+    let cluster = cluster(2);
+    let (mut one, _two) =
+        (Client::create(cluster.daemon(1), "web"), Client::create(cluster.daemon(2), "web"));
+    cluster.wait_members("web", &[1, 2]);
+    // Node 1 masters the name.
+    one.lock(b"name", NL, 0);
+    let mut holder = Holder::holding(cluster.daemon(2), "web", &["name!"]);
+    let pid = holder.pid();
+    holder.kill();
+    let control = Control::connect(cluster.daemon(2).socket());
+    control.await_counter("orphans", 1);
+    let own = |record: LocatedRecord| {
+        let locks = record.resource.map_or(Vec::new(), |resource| resource.locks);
+        locks
+            .into_iter()
+            .filter(|lock| lock.node == 0)
+            .map(|lock| (lock.pid, lock.orphan))
+            .collect()
+    };
+    let located: Vec<_> = own(locate(&control, "name"));
+    assert_eq!(located, [(pid, true)]);
+    let table = ControlRequest::Table { lockspace: b"web".to_vec(), from: 0 };
+    let ControlReply::Table(page) = control.ask(&table) else { panic!("a page") };
+    let orphans = page.resources.iter().flat_map(|resource| &resource.locks);
+    assert_eq!(orphans.filter(|lock| lock.orphan && lock.node == 0).count(), 1, "{page:?}");
+    let purge = ControlRequest::Purge { lockspace: b"web".to_vec(), pid };
+    assert_eq!(control.ask(&purge), ControlReply::Purged(1));
+    let master = Control::connect(cluster.daemon(1).socket());
+    wait_until("the master heard of it", || {
+        locate(&master, "name").resource.is_some_and(|resource| resource.locks.len() == 1)
+    });
 }
 
 #[test]
