@@ -33,7 +33,13 @@ impl Leftovers {
     pub(crate) fn begin(run_dir: &Path) -> (Self, Vec<String>) {
         let path = run_dir.join(FILE_NAME);
         let old = std::fs::read(&path).unwrap_or_default();
-        let old = String::from_utf8_lossy(&old).lines().map(str::to_owned).collect();
+        let old: Vec<_> = String::from_utf8_lossy(&old).lines().map(str::to_owned).collect();
+        let note = run_dir.join(NOTE_NAME);
+        if !old.is_empty()
+            && let Err(error) = std::fs::write(&note, "")
+        {
+            tracing::warn!("cannot write {}: {error}", note.display());
+        }
         let list = Self { path, names: BTreeSet::new(), rings: rings_name(run_dir) };
         list.write();
         (list, old)
@@ -125,9 +131,6 @@ impl Remnants {
         let own = format!("{} ", name.strip_prefix(&prefix).unwrap_or(&name));
         let note = run_dir.join(NOTE_NAME);
         let feared = crashed || note.exists();
-        if crashed && let Err(error) = std::fs::write(&note, "") {
-            tracing::warn!("cannot write {}: {error}", note.display());
-        }
         Self { mark: format!("/memfd:{prefix}"), own, note, feared, look_at: Instant::now() }
     }
 
@@ -237,6 +240,9 @@ mod tests {
         let dir = TempDir::new("remnants");
         assert!(!Remnants::new(dir.path(), false).feared);
         assert!(Remnants::new(dir.path(), true).feared);
+        Leftovers::begin(dir.path()).0.add(b"web");
+        assert_eq!(Leftovers::begin(dir.path()).1, ["web"]);
+        assert!(Leftovers::begin(dir.path()).1.is_empty(), "the second one crashed with none");
         let mut next = Remnants::new(dir.path(), false);
         assert!(next.feared, "nobody saw them gone");
         if next.are_gone() {
