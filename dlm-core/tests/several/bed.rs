@@ -271,24 +271,36 @@ impl Bed {
     /// As [`Bed::settle`], with the links in an order that `pick` chooses each time.
     pub(crate) fn settle_by(&mut self, mut pick: impl FnMut(usize) -> usize) {
         for _ in 0..STEPS_MAX {
-            let open = self.links.iter().filter(|(direction, link)| {
-                !link.is_empty()
-                    && !self.shut.contains(direction)
-                    && !self.still.contains(&direction.1)
-            });
-            let open: Vec<(u32, u32)> = open.map(|(direction, _)| *direction).collect();
-            let due = self.up().into_iter().filter(|node| self.is_due(*node));
-            let due: Vec<u32> = due.collect();
-            if open.is_empty() && due.is_empty() {
+            if !self.one_by(&mut pick) {
                 return;
-            }
-            let at = pick(open.len() + due.len());
-            match open.get(at) {
-                Some(direction) => self.deliver(*direction),
-                None => self.step(due[at - open.len()], Input::Tick),
             }
         }
         panic!("no end of messages");
+    }
+
+    /// As [`Bed::run`], in such an order.
+    pub(crate) fn run_by(&mut self, steps: usize, mut pick: impl FnMut(usize) -> usize) {
+        for _ in 0..steps {
+            self.one_by(&mut pick);
+        }
+    }
+
+    fn one_by(&mut self, pick: &mut impl FnMut(usize) -> usize) -> bool {
+        let open = self.links.iter().filter(|(direction, link)| {
+            let free = !self.shut.contains(direction) && !self.still.contains(&direction.1);
+            !link.is_empty() && free
+        });
+        let open: Vec<(u32, u32)> = open.map(|(direction, _)| *direction).collect();
+        let due: Vec<u32> = self.up().into_iter().filter(|node| self.is_due(*node)).collect();
+        if open.is_empty() && due.is_empty() {
+            return false;
+        }
+        let at = pick(open.len() + due.len());
+        match open.get(at) {
+            Some(direction) => self.deliver(*direction),
+            None => self.step(due[at - open.len()], Input::Tick),
+        }
+        true
     }
 
     fn deliver(&mut self, (from, to): (u32, u32)) {

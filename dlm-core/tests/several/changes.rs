@@ -1,6 +1,6 @@
 //! Membership changes at every moment of another one, and many in a row.
 
-use dlm_core::{LockFlags, LockInfo, Mode};
+use dlm_core::{Errno, LockFlags, LockInfo, Mode};
 
 use crate::hands::{Dice, Hands};
 
@@ -211,5 +211,52 @@ fn bl_071_calls_at_every_moment_of_an_exclusion() {
         hands.settle();
         hands.bed.join(3);
         hands.let_go(&format!("moment {moment}"));
+    }
+}
+
+/// More names than one part of any work takes, with calls in the midst of it and messages in every order: what
+/// comes to a name between its record and its service is neither lost nor done twice (R15, BL-001, BL-016).
+#[test]
+fn bl_001_bl_016_calls_between_the_parts_of_a_recovery() {
+    for seed in 1..=12 {
+        let mut dice = Dice(seed * 0x9e37_79b9_7f4a);
+        let mut hands = Hands::new(4);
+        let names = 180;
+        for name in 0..names {
+            let text = format!("name-{name}");
+            hands.ask(name % 4 + 1, &text, Mode::NL, LockFlags(0));
+            hands.settle();
+            hands.ask((name + 1) % 4 + 1, &text, Mode::PR, LockFlags(0));
+            hands.ask((name + 2) % 4 + 1, &text, Mode::EX, LockFlags(0));
+        }
+        hands.settle();
+        for change in 0..4 {
+            match change {
+                0 => hands.gone(4),
+                1 => hands.leave(3),
+                2 => hands.bed.join(4),
+                _ => hands.gone(2),
+            }
+            for _ in 0..150 {
+                hands.bed.run_by(dice.below(4), |bound| dice.below(bound));
+                hands.hear();
+                let at = dice.below(hands.hands.len());
+                let hand = hands.hands[at].clone();
+                let answer = match (hand.granted, hand.pending, dice.below(3)) {
+                    (Some(_), false, 0) => hands.give_up(at, LockFlags(0)),
+                    (Some(Mode::NL), false, 1) => hands.try_convert(at, Mode::PR, LockFlags(0)),
+                    (Some(_), false, _) => hands.try_convert(at, Mode::NL, LockFlags(0)),
+                    (_, true, 0) => hands.give_up(at, LockFlags::CANCEL),
+                    _ => continue,
+                };
+                let busy = [Errno::EBUSY, Errno::EINVAL]; // a cancel or unlock is under way
+                assert!(answer.is_ok() || answer.is_err_and(|errno| busy.contains(&errno)));
+            }
+            if change == 1 {
+                hands.settle_by(&mut dice);
+            }
+        }
+        hands.settle_by(&mut dice);
+        hands.let_go(&format!("seed {seed}"));
     }
 }

@@ -94,13 +94,25 @@ impl Hands {
     }
 
     pub(crate) fn convert(&mut self, hand: usize, mode: Mode, flags: LockFlags) {
+        self.try_convert(hand, mode, flags).expect("a good conversion");
+    }
+
+    /// As [`Hands::convert`], where a cancel may still be under way.
+    pub(crate) fn try_convert(
+        &mut self,
+        hand: usize,
+        mode: Mode,
+        flags: LockFlags,
+    ) -> Result<LockId, Errno> {
         let Hand { node, id, .. } = self.hands[hand];
-        self.hands[hand].pending = true;
         let call = Call { mode: mode as u8, flags, user: hand as u64, ..Call::default() };
         let call = Call { wants_blocking: true, ..call };
         let client = self.client(node);
         let request = Request::Convert(Convert { call, lock: id, value: Some(&[1; 32]) });
-        self.call(node, client, request).expect("a good conversion");
+        self.hands[hand].pending = true;
+        let answer = self.call(node, client, request);
+        self.hands[hand].pending &= answer.is_ok();
+        answer
     }
 
     pub(crate) fn unlock(&mut self, hand: usize) {
@@ -111,11 +123,14 @@ impl Hands {
     pub(crate) fn give_up(&mut self, hand: usize, flags: LockFlags) -> Result<LockId, Errno> {
         let Hand { node, id, .. } = self.hands[hand];
         let client = self.client(node);
-        if !flags.has(LockFlags::CANCEL) {
-            self.hands[hand].pending = true;
-        }
+        let pending = self.hands[hand].pending;
+        self.hands[hand].pending |= !flags.has(LockFlags::CANCEL);
         let request = Request::Unlock(Unlock { lock: id, flags, user: None, value: None });
-        self.call(node, client, request)
+        let answer = self.call(node, client, request);
+        if answer.is_err() {
+            self.hands[hand].pending = pending;
+        }
+        answer
     }
 
     fn call(&mut self, node: u32, client: ClientId, request: Request<'_>) -> Result<LockId, Errno> {

@@ -226,7 +226,7 @@ impl Play {
             return Ok(*known);
         }
         let node = node_of(&name[..name.len().min(2)])?;
-        let letter = name.bytes().nth(2).unwrap_or(b'a');
+        let letter = name.as_bytes().get(2).copied().unwrap_or(b'a');
         let client = self.bed.client(node, 1000 + u32::from(letter - b'a'));
         self.bed.take_heard();
         self.clients.insert(name.to_owned(), (node, client));

@@ -41,11 +41,11 @@ pub(super) fn play(field: &mut Field) -> Result<(), String> {
     let count = field.count();
     let mut hosts: Hosts = (1..=count).map(|node| (node, State::Up)).collect();
     let mut told = Vec::new();
-    for _ in 0..field.rounds(24) {
+    for _ in 0..field.rounds(14) {
         let node = dice.below(count) + 1;
         let what = draw(field, &mut dice, &mut hosts, node);
         told.push(what.map_err(|why| format!("{}: {why}", told.join(", ")))?);
-        wait(u64::from(dice.below(220)));
+        wait(u64::from(dice.below(160)));
     }
     heal(field, &mut hosts)
         .and_then(|()| field.settle())
