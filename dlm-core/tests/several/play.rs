@@ -335,10 +335,14 @@ impl Play {
 
     /// What was heard, without the replies to these.
     fn render(&mut self, ended: &[ClientId]) -> Vec<String> {
-        let heard = self.bed.take_heard();
-        let not_theirs = |heard: &&Heard| !matches!(heard.output, Output::Reply { client, .. } if ended.contains(&client));
-        let words = heard.iter().filter(not_theirs).filter_map(|heard| self.word(heard));
-        spread(&words.collect::<Vec<_>>())
+        let mut words = Vec::new();
+        for heard in self.bed.take_heard() {
+            match heard.output {
+                Output::Reply { client, .. } if ended.contains(&client) => {}
+                _ => words.extend(self.word(&heard)),
+            }
+        }
+        spread(&words)
     }
 
     fn word(&self, heard: &Heard) -> Option<String> {

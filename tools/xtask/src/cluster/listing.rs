@@ -119,12 +119,31 @@ pub(super) fn disagreement(nodes: &BTreeMap<u32, BTreeMap<String, Name>>) -> Opt
 mod tests {
     use super::*;
 
-    const MASTER: &str = "\nResource len  1  \"a\"\nMaster           \nLVB len 32 seq 4\n00 01 02 03 \n\
-        Granted\n00000001 PR                                    \n00000002 PR      Remote:   2 00000009          \n\
-        Convert\n00000003 NL (EX) Remote:   2 00000008          \nWaiting\n00000004 -- (CW)                  \n\n";
-    const OWNER: &str = "\nResource len  1  \"a\"\nMaster:1         \nGranted\n\
-        00000009 PR      Master:   1 00000002          \nConvert\n\
-        00000008 NL (EX) Master:   1 00000003          \n\nResource len  1  \"b\"\nMaster           \nno locks\n";
+    const MASTER: &str = "
+Resource len  1  \"a\"
+Master
+LVB len 32 seq 4
+00 01 02 03
+Granted
+00000001 PR
+00000002 PR      Remote:   2 00000009
+Convert
+00000003 NL (EX) Remote:   2 00000008
+Waiting
+00000004 -- (CW)
+";
+    const OWNER: &str = "
+Resource len  1  \"a\"
+Master:1
+Granted
+00000009 PR      Master:   1 00000002
+Convert
+00000008 NL (EX) Master:   1 00000003
+
+Resource len  1  \"b\"
+Master
+no locks
+";
 
     fn both(owner: &str) -> Option<String> {
         let read = |text| parse(text).expect("a listing");
