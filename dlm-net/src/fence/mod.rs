@@ -7,7 +7,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`policy`] | who, by whom, when: a state machine without I/O; [`event`] is its language, [`case`] a pending node |
+//! | [`policy`] | who, by whom, when: a state machine without I/O |
+//! | [`event`], [`case`] | its language; a pending life |
 //! | [`message`] | what daemons tell each other, in bytes |
 //! | [`plan`] | which agents, as dlm.conf says |
 //! | [`agent`] | one run of one agent; `attempt`: all of a node's, until one way has worked |

@@ -140,7 +140,7 @@ fn check_files(tree: &Tree) {
     for header in ["libdlm.h", "dlm_ext.h"] {
         assert!(tree.at("include").join(header).is_file(), "{header}");
     }
-    for program in ["dlmd", "dlm_tool", "dlm_bench", "dlm_controld"] {
+    for program in ["dlmd", "dlm_tool", "dlm_bench", "dlm_controld", "dlm_stonith"] {
         assert!(tree.at("sbin").join(program).is_file(), "{program}");
     }
     let link = fs::read_link(tree.at("sbin/dlm_controld")).expect("a link");
@@ -171,7 +171,7 @@ fn check_units(tree: &Tree) {
     let dropin = installed.join("lvmlockd.service.d/dlmd.conf");
     let dropin = fs::read_to_string(dropin).expect("the drop-in");
     assert!(dropin.contains("Environment=LD_LIBRARY_PATH=/opt/dlm/lib"), "{dropin}");
-    assert!(!dropin.contains('@'), "{dropin}");
+    assert!(!dropin.contains("@ENVIRONMENT@"), "{dropin}");
     fs::write(units.join("lvmlockd.service.d/dlmd.conf"), dropin).expect("a drop-in");
     let lvmlockd = "[Service]\nType=notify\nExecStart=/bin/true --foreground\n";
     fs::write(units.join("lvmlockd.service"), lvmlockd).expect("a unit");
