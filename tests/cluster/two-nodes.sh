@@ -26,7 +26,7 @@ AGENT
 printf '#!/bin/sh\necho no login >&2\nexit 5\n' >"$D/fence_dead"
 chmod 755 "$D"/fence_*
 
-conf() { printf 'membership=corosync\nauthkey=%s\npost_join_delay=0\nenable_startup_fencing=0\n%s\n' "$D/key" "$1" >"$D/dlm.conf"; }
+conf() { printf 'membership=corosync\nauthkey=%s\npost_join_delay=0\nenable_startup_fencing=0\nabstract_socket=1\n%s\n' "$D/key" "$1" >"$D/dlm.conf"; }
 dlmd() { n=$1; shift; nc "$@" "$BIN/dlmd" --config "$D/dlm.conf" --socket "$D/d$n/dlmd.sock" --foreground; }
 refused() { dlmd 1 exec n1 >"$D/out" 2>&1 </dev/null; rc=$?; }
 t() { DLM_SOCKET=$D/d$1/dlmd.sock timeout 20 "$BIN/dlm_tool" "${@:2}" >"$D/out" 2>&1; rc=$?; }
@@ -58,4 +58,11 @@ nc crash n2 >/dev/null 2>&1
 until_has '^node 2 X .* at 1 '
 chk "the one that is left fences the other" 'has "^node 2 X .* at 1 "'
 t 1 ls web; chk "and goes on alone"      'has "^members  *1 $" && ! has "wait fencing"'
+# Debian's own tool, on the abstract socket of the host's network namespace.
+if [ -x /usr/sbin/dlm_tool ] && [ -n "${LIBDIR:-}" ]; then
+  facts() { grep -E '^(cluster|node) ' "$D/out" | sed 's/ [0-9]*$//'; }   # without wall-clock seconds, which round
+  t 1 status; facts >"$D/ours"
+  nc exec n1 env LD_LIBRARY_PATH="$LIBDIR" timeout 20 /usr/sbin/dlm_tool status >"$D/out" 2>&1; rc=$?
+  chk "Debian's dlm_tool says the same of who was fenced" '[ $rc = 0 ] && has "^node 2 X .* at 1 " && [ "$(facts)" = "$(cat "$D/ours")" ]'
+fi
 echo "$pass passed, $fail failed"; [ "$fail" = 0 ]
