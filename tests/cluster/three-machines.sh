@@ -30,7 +30,7 @@ host() {
   "$here/netns-cluster.sh" exec "$n" bash -c '
     mount -t overlay -o lowerdir=/etc,upperdir='"$D/$n"'/up,workdir='"$D/$n"'/work overlay /etc || exit 1
     cp '"$D"'/net/hosts /etc/hosts; rm -rf /etc/corosync /etc/dlm; mkdir -p /etc/corosync /etc/dlm
-    echo $$ >'"$D/$n"'/pid; exec sleep 600' >"$D/$n/log" 2>&1 </dev/null &
+    echo $$ >'"$D/$n"'/pid; exec sleep 600' >"$D/$n/log" 2>&1 </dev/null & disown
   for _ in $(seq 100); do [ -s "$D/$n/pid" ] && return 0; sleep .05; done; cat "$D/$n/log"; return 1
 }
 for n in n1 n2 n3; do host $n || exit 3; done
