@@ -128,7 +128,7 @@ fn what_makes_no_sense_is_a_failure() {
         let output = machine.fence(input);
         assert!(!output.status.success(), "{input}");
         assert!(said(&output).contains(sentence), "{input}: {}", said(&output));
-        assert_eq!(machine.orders(), [String::new(); 0], "{input}");
+        assert!(machine.orders().is_empty(), "{input}");
     }
     let bare = Machine { dir: TempDir::new("stonith") };
     let output = bare.fence("node=3\n");
