@@ -40,6 +40,8 @@ pub(super) struct Hosts {
     workers: Vec<Worker>,
     up: BTreeSet<u32>,
     config: String,
+    /// What workers do.
+    kind: &'static str,
     draws: u64,
 }
 
@@ -76,6 +78,7 @@ impl Hosts {
             workers: Vec::new(),
             up: BTreeSet::new(),
             config,
+            kind: "values",
             draws: 1,
         };
         hosts.wires(&["up", &NODES.to_string()]).map_err(Ending::CannotRun)?;
@@ -94,6 +97,7 @@ impl Hosts {
             return Ok(Some(lack));
         }
         self.board.clear()?;
+        self.kind = scene.workers;
         self.settle()?;
         for node in 1..=NODES {
             self.start_workers(node)?;
@@ -186,6 +190,13 @@ impl Hosts {
         }
     }
 
+    /// Kills all daemons and starts them with another dlm.conf.
+    pub(super) fn restart_all(&mut self, config: String) -> Result<(), String> {
+        self.config = config;
+        (1..=NODES).for_each(|node| self.kill_daemon(node));
+        (1..=NODES).try_for_each(|node| self.start_daemon(node))
+    }
+
     /// The dlm.conf of all daemons.
     pub(super) fn config(&self) -> &str {
         &self.config
@@ -208,7 +219,7 @@ impl Hosts {
             let child = Command::new(&self.hammer)
                 .arg(self.dir.path().join("board"))
                 .args([number.to_string(), SPACE.into(), NAMES.to_string()])
-                .args([self.draws.to_string(), "values".into()])
+                .args([self.draws.to_string(), self.kind.to_owned()])
                 .env("DLM_SOCKET", self.folder(node).join("dlmd.sock"))
                 .env("LD_LIBRARY_PATH", self.places.libraries())
                 .stdin(Stdio::null())

@@ -10,12 +10,14 @@ pub(super) struct Scene {
     /// What this machine lacks for it.
     pub(super) lack: fn() -> Option<String>,
     pub(super) play: fn(&mut Hosts) -> Result<(), String>,
+    /// What the workers do (hammer.c): `bare` where all daemons die, and with them all value blocks.
+    pub(super) workers: &'static str,
     /// Only with `--long`.
     long: bool,
 }
 
 const fn scene(name: &'static str, play: fn(&mut Hosts) -> Result<(), String>) -> Scene {
-    Scene { name, lack: nothing, play, long: false }
+    Scene { name, lack: nothing, play, workers: "values", long: false }
 }
 
 fn nothing() -> Option<String> {
@@ -33,15 +35,18 @@ const ALL: &[Scene] = &[
     scene("corosync-killed", corosync_killed),
     scene("link-flap", link_flap),
     scene("wrong-authkey", wrong_authkey),
-    scene("all-restart", all_restart),
+    Scene { workers: "bare", ..scene("all-restart", all_restart) },
     scene("wiped-state", wiped_state),
     Scene { lack: no_faketime, ..scene("clock-jump", clock_jump) },
     scene("stuck-joiner", stuck_joiner),
     scene("fence-agent-kills", super::fencing::agent_kills),
     scene("fence-agents-fail", super::fencing::agents_fail),
+    Scene { workers: "bare", ..scene("lease", super::leases::lease) },
     scene("lock-port-blocked", lock_port_blocked),
-    scene("third-without-service", third_without_service),
-    Scene { long: true, ..scene("start-up-cuts", start_up_cuts) },
+    scene("release-while-cut", release_while_cut),
+    Scene { workers: "bare", ..scene("third-without-service", third_without_service) },
+    Scene { long: true, workers: "bare", ..scene("start-up-cuts", start_up_cuts) },
+    Scene { long: true, workers: "bare", ..scene("silent-host", super::figures::silent_host) },
     Scene { long: true, ..scene("loss", loss) },
     Scene { long: true, ..scene("fast-restarts", fast_restarts) },
 ];
@@ -92,12 +97,7 @@ fn crash(hosts: &mut Hosts) -> Result<(), String> {
 /// A daemon without lockspaces ends and comes back: nobody fears it, and nobody has to be fenced.
 fn clean_stop(hosts: &mut Hosts) -> Result<(), String> {
     hosts.kill_workers(2)?;
-    // Every program created it once, in each of its lives.
-    for _ in 0..1000 {
-        if !hosts.tool(2, &["leave", SPACE])?.status.success() {
-            break;
-        }
-    }
+    leave_all(hosts, 2)?;
     hosts.stop_daemon(2)?;
     let others = hosts.workers_of(&[1, 3]);
     hosts.progress_of(&others, "without node 2")?;
@@ -296,7 +296,10 @@ fn clock_jump(hosts: &mut Hosts) -> Result<(), String> {
 /// A daemon stands still right after its start: the others go on (BL-050).
 fn stuck_joiner(hosts: &mut Hosts) -> Result<(), String> {
     for pause in [0, 100] {
-        hosts.kill_daemon(3);
+        // In good order, so that nobody has to fear what it was before.
+        hosts.kill_workers(3)?;
+        leave_all(hosts, 3)?;
+        hosts.stop_daemon(3)?;
         hosts.start_daemon(3)?;
         wait(pause);
         hosts.signal_daemon(3, "STOP")?;
@@ -305,32 +308,55 @@ fn stuck_joiner(hosts: &mut Hosts) -> Result<(), String> {
         hosts.signal_daemon(3, "CONT")?;
         went_on?;
         hosts.settle()?;
+        hosts.start_workers(3)?;
         hosts.progress("after it went on")?;
     }
     Ok(())
 }
 
+/// A lockspace is released while its peers cannot be reached, and created again (BL-062).
+fn release_while_cut(hosts: &mut Hosts) -> Result<(), String> {
+    hosts.wires(&["isolate", "n2"])?;
+    hosts.wait_for(2, "wait quorum")?;
+    hosts.kill_workers(2)?;
+    leave_all(hosts, 2)?;
+    hosts.wires(&["heal"])?;
+    hosts.start_workers(2)?;
+    hosts.settle()?;
+    hosts.progress("after a release without peers")
+}
+
+/// Takes back all creations of the lockspace on a host: every program made one, in each of its lives.
+fn leave_all(hosts: &Hosts, node: u32) -> Result<(), String> {
+    for _ in 0..1000 {
+        if !hosts.tool(node, &["leave", SPACE])?.status.success() {
+            return Ok(());
+        }
+    }
+    Err(format!("node {node} never leaves"))
+}
+
+/// Lets nothing of node 1's lock traffic through.
+const BLOCK: &str = "table inet block {
+  chain input {
+    type filter hook input priority 0;
+    ip saddr 10.80.1.1 tcp dport 21064 drop;
+    ip saddr 10.80.1.1 tcp sport 21064 drop;
+  }
+}
+";
+
 /// Membership works and the lock port does not (BL-064).
 fn lock_port_blocked(hosts: &mut Hosts) -> Result<(), String> {
     let lost = [1, 3].map(|node| hosts.count(node, LIFE_OVER));
-    let rule = |verb: &str| {
-        let script = match verb {
-            "add" => {
-                "table inet block { chain input { type filter hook input priority 0; \
-                 ip saddr 10.80.1.1 tcp dport 21064 drop; ip saddr 10.80.1.1 tcp sport 21064 drop; } }"
-            }
-            _ => "delete table inet block",
-        };
-        script.to_owned()
-    };
-    hosts.wires(&["exec", "n3", "nft", &rule("add")])?;
+    hosts.wires(&["exec", "n3", "nft", BLOCK])?;
     let others = hosts.workers_of(&[1, 2]);
     let excluded = hosts
         .wait("nobody is excluded", || [1, 3].map(|node| hosts.count(node, LIFE_OVER)) != lost);
     let went_on = excluded.and_then(|()| hosts.progress_of(&others[..2], "with a blocked port"));
     let named =
         hosts.status(1).contains("unreachable") || hosts.status(3).contains("not connected");
-    hosts.wires(&["exec", "n3", "nft", &rule("delete")])?;
+    hosts.wires(&["exec", "n3", "nft", "delete table inet block"])?;
     went_on?;
     hosts.settle()?;
     hosts.progress("after the port was opened")?;
