@@ -64,6 +64,7 @@ mod rebuild;
 mod recover;
 mod resource;
 mod seeded;
+mod settle;
 mod slab;
 mod slots;
 mod status;

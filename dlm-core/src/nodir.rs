@@ -147,7 +147,7 @@ impl LockTable {
         self.say_to_all(cx, &Tagged::NeedNames { slots: need });
     }
 
-    fn is_rebuilding(&self, resource: u32) -> bool {
+    pub(crate) fn is_rebuilding(&self, resource: u32) -> bool {
         let role = self.resources[resource].role.as_deref();
         role.is_some_and(|role| matches!(role.kind, Kind::Rebuilding(_)))
     }

@@ -37,7 +37,10 @@ impl LockTable {
             return;
         }
         self.saw_token(record.under);
-        let resource = match self.find_resource(record.name.as_bytes()) {
+        let of_lock = |lock: u32| self.locks[lock].resource;
+        let own = self.find_lock(record.lock).filter(|_| from == self.cluster.me).map(of_lock);
+        let found = own.or_else(|| self.find_resource(record.name.as_bytes()));
+        let resource = match found {
             Some(resource) if self.resources[resource].role.is_none() => {
                 // A serving master: every genuine record came before its thaw. It does not know this one.
                 return self.refuse_record(cx, from, record.lock);
@@ -45,7 +48,10 @@ impl LockTable {
             Some(resource) => resource,
             None => self.new_resource(record.name.clone()),
         };
-        self.begin_rebuild(resource, record.under);
+        // Own records follow the claim's answer, which began it.
+        if own.is_none() || !self.is_rebuilding(resource) {
+            self.begin_rebuild(resource, record.under);
+        }
         if from != self.cluster.me {
             self.cluster.record_owners.insert(from);
         }
