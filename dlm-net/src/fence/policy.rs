@@ -106,6 +106,10 @@ impl Policy {
 
     /// When something is due that no event announces, nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
+        // Asked in every turn of the loop, and nearly always there is nothing.
+        if self.cases.is_empty() {
+            return None;
+        }
         // Those that wait for another attempt to end are woken by its end.
         let waits_for_slot = !self.rules.concurrent && self.is_busy();
         if !self.may_act() || waits_for_slot {
