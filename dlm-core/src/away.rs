@@ -15,6 +15,8 @@ pub(crate) struct Role {
     /// A claim is not answered yet: the directory may be about to name this node as the master, so
     /// the name is not forgotten before (R9).
     pub(crate) claimed: bool,
+    /// The view in which it became what it is, or a record was last added.
+    pub(crate) round: ViewId,
 }
 
 impl Role {
@@ -92,6 +94,10 @@ pub(crate) struct Away {
     pub(crate) noted_cancel: bool,
     /// To be unlocked when the operation in flight is answered.
     pub(crate) noted_unlock: bool,
+    /// The caller gave bytes with its unlock: they are what is written, whatever is read until then.
+    pub(crate) parting: bool,
+    /// The caller gave bytes that its master does not know, with a call that was refused (6.2).
+    pub(crate) given: bool,
     /// How a cancellation is reported.
     pub(crate) cancel_status: Option<Status>,
     /// Its name's master is being replaced; which master has its record, since which view.

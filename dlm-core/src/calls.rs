@@ -62,6 +62,9 @@ impl LockTable {
         }
         if flags.has(LockFlags::VALBLK) {
             take_value(lock, *value);
+            if let Some(away) = lock.away_mut() {
+                away.given = true;
+            }
         }
         let mode = check_convert(call)?;
         if flags.has(LockFlags::VALBLK) && value.is_none() {
@@ -105,6 +108,9 @@ impl LockTable {
         }
         if flags.has(LockFlags::VALBLK) {
             take_value(lock, *value);
+            if let Some(away) = lock.away_mut().filter(|_| !flags.has(LockFlags::CANCEL)) {
+                away.parting = true;
+            }
         }
         // A conversion under way to another node's master is not on its queue yet, nor is it nothing.
         let under_way = lock.away().is_some_and(Away::is_busy);
@@ -269,7 +275,9 @@ impl LockTable {
         held.extend(self.resources[resource].granted.iter(&self.locks, Chain::Resource));
         for index in held {
             let lock = &self.locks[index];
-            let fits = lock.granted == Some(mode) || bug("any-mode-adopted");
+            // What its dead owner asked another master for may still be granted: not settled yet.
+            let busy = lock.away().is_some_and(crate::away::Away::is_busy);
+            let fits = (lock.granted == Some(mode) && !busy) || bug("any-mode-adopted");
             if lock.owner == Owner::Orphan && fits {
                 found = Ok(index); // the last one seen was granted first
             } else if lock.owner == Owner::Orphan && found.is_err() {
@@ -299,6 +307,9 @@ impl LockTable {
     /// The lock of an id, if it is this client's (D1, D2).
     fn owned_lock(&self, client: ClientId, id: LockId) -> Result<u32, Errno> {
         let index = self.find_lock(id).ok_or(Errno::ENOENT)?;
+        if self.locks[index].owner == Owner::Nobody {
+            return Err(Errno::ENOENT); // its end was told; it only has to be given back to its master
+        }
         match self.locks[index].owner == Owner::Client(client) || bug("strangers-may-unlock") {
             true => Ok(index),
             false => Err(Errno::EPERM),

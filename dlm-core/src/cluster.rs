@@ -84,7 +84,7 @@ pub(crate) enum Job {
     /// Settle own locks with a new master that took them into service, from this resource on.
     Settle { master: Member, round: ViewId, from: u32 },
     /// Take rebuilt names into service (section 6), from this resource on.
-    Finish { from: u32 },
+    Finish { round: ViewId, from: u32 },
     /// Ask the directory's waiting questions again, behind this name.
     Reconsider { after: Option<Name> },
     /// Take entries of lost members away that nobody claimed (R7), behind this slot.
@@ -225,10 +225,18 @@ pub(crate) enum Fate {
 }
 
 impl Cluster {
+    /// Whether a message shows that its sender was a member of a view that this node skipped, and is
+    /// lost by now: of who left without being feared nothing else tells.
+    fn was_in_an_older_view(&self, from: Member, body: &Body) -> bool {
+        let old = matches!(body, Body::Tagged(view, _) if *view < self.view.id);
+        old && !self.is_member(from)
+    }
+
     /// What to do with a message. `lost` says that its sender was a member once and is not any more.
     pub(crate) fn fate(&self, from: Member, body: &Body, lost: bool) -> Fate {
         if lost {
-            return Fate::Drop;
+            let heard = cluster_fault("lost-members-heard");
+            return if heard { Fate::Take } else { Fate::Drop };
         }
         if !self.is_member(from) {
             return Fate::Hold;
@@ -298,6 +306,9 @@ impl LockTable {
 
     /// A message from another member.
     pub(crate) fn on_message(&mut self, cx: &mut Context<'_>, from: Member, message: Message) {
+        if self.cluster.was_in_an_older_view(from, &message.body) {
+            self.cluster.departed.insert(from);
+        }
         let lost = self.cluster.departed.contains(&from);
         match self.cluster.fate(from, &message.body, lost) {
             Fate::Take => self.on_body(cx, from, message.body),

@@ -58,7 +58,7 @@ impl LockTable {
             value,
             token: lock.token,
         };
-        cx.out.push(Output::Complete { client, completion });
+        self.cluster.owed.tell(cx.out, Output::Complete { client, completion });
     }
 
     /// Tells holders on the granted queue, newest grant first (3.5). If nobody would hear anything
@@ -154,7 +154,7 @@ impl LockTable {
         lock.rare().told_at = cx.now;
         cx.counters.blocking += 1;
         let blocking = Blocking { lock: lock.id, user: lock.user, mode };
-        cx.out.push(Output::Blocking { client, blocking });
+        self.cluster.owed.tell(cx.out, Output::Blocking { client, blocking });
     }
 
     /// Arms the time limit of a lock that has just been queued (D12).

@@ -43,6 +43,7 @@ impl Hash for Rare {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.value.hash(state);
         self.seen.hash(state);
+        self.current.hash(state);
         self.value_seq.hash(state);
         self.limit_cs.hash(state);
         self.limit.is_some().hash(state);

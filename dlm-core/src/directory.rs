@@ -191,7 +191,7 @@ impl LockTable {
         self.saw_token(last);
         let entries = &mut self.cluster.directory.entries;
         let same = entries.get(name.as_bytes()) == Some(&Entry { master: from, term });
-        if same {
+        if same || cluster_fault("any-remove-deletes") {
             entries.remove(name.as_bytes());
         }
         self.say(cx, from, Tagged::RemoveAck { name: name.clone(), term });

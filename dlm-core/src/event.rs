@@ -37,7 +37,7 @@ pub enum Input<'a> {
 }
 
 /// Why a lockspace was lost (dlm_ext.h shows the numbers).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LossReason {
     /// The cluster went on without this node.
     Excluded = 1,
@@ -181,7 +181,7 @@ pub struct Unlock<'a> {
 }
 
 /// One thing to do, in order.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Output {
     /// The answer to a request. For [`Request::Lock`] the id of the lock, else 0. A request that
     /// was accepted and failed to be granted (NOQUEUE, EDEADLK) is `Ok` here; its completion tells.
@@ -253,7 +253,7 @@ pub enum Output {
 }
 
 /// The end of an accepted operation.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Completion {
     /// The lock.
     pub lock: LockId,
@@ -272,7 +272,7 @@ pub struct Completion {
 }
 
 /// A blocking callback.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Blocking {
     /// The lock that blocks.
     pub lock: LockId,

@@ -5,6 +5,7 @@ use crate::away::{Away, Kind, Op, OpKind, Role};
 use crate::lock::{Chain, Lock, Owner, Queue};
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Tagged, Traffic};
+use crate::seeded::cluster_fault;
 use crate::{Errno, LockFlags, LockId, LockState, Member, Mode, Name, Status, Token, Value};
 
 impl LockTable {
@@ -31,11 +32,12 @@ impl LockTable {
             _ if self.resources[resource].role.as_deref().is_some_and(|role| role.claimed) => true,
             _ => self.cluster.asking.remove(&resource),
         };
+        let round = self.cluster.view.id;
         match &mut self.resources[resource].role {
-            Some(role) => role.kind = kind,
+            Some(role) => (role.kind, role.round) = (kind, round),
             role => {
                 let (own, parked) = (Queue::default(), Vec::new());
-                *role = Some(Box::new(Role { kind, own, parked, claimed: false }));
+                *role = Some(Box::new(Role { kind, own, parked, claimed: false, round }));
             }
         }
     }
@@ -75,6 +77,9 @@ impl LockTable {
         // On an away lock a requested mode says that the *master* queued it.
         let mode = lock.requested.take().expect("a conversion asks for a mode");
         let granted = lock.granted.expect("a granted lock has a mode");
+        if let Some(away) = lock.away_mut() {
+            away.cancel_status = None; // of an earlier operation, whose cancel came too late
+        }
         let recorded = lock.away().and_then(|away| away.moving).is_some_and(|m| m.sent.is_some());
         let bytes = lock.flags.any(LockFlags::VALBLK | LockFlags::IVVALBLK);
         if !granted.is_down(mode) || bytes || recorded {
@@ -176,6 +181,7 @@ impl LockTable {
         away.op = Some(Op { kind, seq });
         away.asked = self.cluster.view.id;
         away.master = Some(master);
+        away.given &= !matches!(kind, OpKind::Convert(_));
         let lock = &self.locks[index];
         let message = match kind {
             OpKind::Request => Traffic::Request {
@@ -256,6 +262,12 @@ impl LockTable {
         match used.role.as_deref() {
             None => self.tidy_resource(cx, resource),
             Some(role) if role.is_unused() => self.tidy_remote(cx, resource),
+            Some(Role { kind: Kind::Lookup { .. }, own, parked, .. })
+                if own.is_empty() && parked.is_empty() && cluster_fault("look-ups-dropped") =>
+            {
+                self.resources[resource].role = None;
+                self.forget_resource(resource);
+            }
             Some(_) => {}
         }
     }
@@ -323,6 +335,14 @@ impl LockTable {
         }
         self.saw_token(term);
         if master == self.cluster.me {
+            // Given in an earlier view, perhaps to a claim: others may move locks here (R14, R15).
+            let earlier = term.0 >> 32 < u64::from(self.cluster.view.id.0);
+            if earlier
+                && !self.cluster.locks_due.is_empty()
+                && !cluster_fault("claimed-name-served-at-once")
+            {
+                return self.begin_rebuild(resource, term);
+            }
             return self.begin_service(cx, resource, term);
         }
         self.set_role(resource, Kind::Remote { master, term });
@@ -426,7 +446,10 @@ fn convert_message(lock: &Lock, mode: Mode, seq: u32, silent: bool) -> Traffic {
 
 fn unlock_message(lock: &Lock, seq: u32) -> Traffic {
     let to = lock.away().map_or(LockId(0), |away| away.master_id);
-    Traffic::Unlock { to, lock: lock.id, seq, flags: lock.flags, value: sent_value(lock) }
+    // Without bytes of its own the master's copy knows best what was read or given last (D3).
+    let unknown = lock.away().is_some_and(|away| away.parting || away.given);
+    let value = sent_value(lock).filter(|_| unknown);
+    Traffic::Unlock { to, lock: lock.id, seq, flags: lock.flags, value }
 }
 
 fn cancel_message(lock: &Lock, seq: u32) -> Traffic {

@@ -86,6 +86,8 @@ pub(crate) struct Rare {
     /// The bytes it last read from the resource, or wrote to it. With a conversion under way `value`
     /// holds what the caller wants to write, which nobody may take for the resource's.
     pub(crate) seen: Option<Value>,
+    /// It held modes above CR ever since: nobody else can have written.
+    pub(crate) current: bool,
     /// Value-block sequence number seen last.
     pub(crate) value_seq: u32,
     /// Transaction id.
@@ -140,6 +142,14 @@ impl Lock {
     /// The caller's value block, if one was ever given.
     pub(crate) fn value(&self) -> Option<&Value> {
         self.rare.as_ref()?.value.as_ref()
+    }
+
+    /// The bytes that it last read or wrote. Of a lock above CR these are the resource's, or it saw none
+    /// since it got there.
+    pub(crate) fn seen(&self) -> Option<Value> {
+        let weak = self.granted.is_none_or(|mode| mode <= Mode::CR);
+        let rare = self.rare.as_ref().filter(|rare| weak || rare.current)?;
+        rare.seen
     }
 
     /// Value-block sequence number seen last.

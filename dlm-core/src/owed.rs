@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::Member;
 use crate::cluster::Job;
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Tagged};
+use crate::{Member, Outbox, Output};
 
 /// What is owed.
 #[derive(Clone, Hash, Debug, Default)]
@@ -21,6 +21,8 @@ pub(crate) struct Owed {
     messages: VecDeque<(Member, Body)>,
     /// Names whose queues were not looked at.
     pub(crate) passes: BTreeSet<u32>,
+    /// What clients are to hear: also the end of an unlock by recovery is not delivered before.
+    outputs: Vec<Output>,
 }
 
 impl Owed {
@@ -32,6 +34,14 @@ impl Owed {
         }
         self.messages.push_back((from, body));
         None
+    }
+
+    /// Has a client told something, now or when the lease is back.
+    pub(crate) fn tell(&mut self, out: &mut Outbox, output: Output) {
+        match self.frozen {
+            true => self.outputs.push(output),
+            false => out.push(output),
+        }
     }
 
     /// Whether a job can run now.
@@ -46,6 +56,15 @@ impl LockTable {
         self.cluster.owed.frozen = frozen;
         if frozen {
             return;
+        }
+        for output in core::mem::take(&mut self.cluster.owed.outputs) {
+            let client = match &output {
+                Output::Complete { client, .. } | Output::Blocking { client, .. } => *client,
+                _ => continue,
+            };
+            if cx.clients.hears(client) {
+                cx.out.push(output);
+            }
         }
         for resource in core::mem::take(&mut self.cluster.owed.passes) {
             // Who is being rebuilt gets its pass at the end of that.

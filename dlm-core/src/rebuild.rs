@@ -7,9 +7,10 @@ use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Ceded, Flight, Record, Tagged, Traffic};
 use crate::mode::{ValueMove, value_move};
+use crate::seeded::cluster_fault;
 use crate::slab::NIL;
 use crate::{
-    Call, Errno, LockFlags, LockId, LockState, Member, Mode, SbFlags, Status, Token, Value,
+    Call, Errno, LockFlags, LockId, LockState, Member, Mode, SbFlags, Status, Token, Value, ViewId,
 };
 
 /// Names that one part of the job looks at, and finishes.
@@ -29,6 +30,9 @@ impl LockTable {
         if !rebuilding {
             self.set_role(resource, Kind::Rebuilding(Vec::new()));
         }
+        if let Some(role) = &mut self.resources[resource].role {
+            role.round = self.cluster.view.id;
+        }
     }
 
     /// A lock record for a name that this node is to master (R14).
@@ -41,7 +45,10 @@ impl LockTable {
         let own = self.find_lock(record.lock).filter(|_| from == self.cluster.me).map(of_lock);
         let found = own.or_else(|| self.find_resource(record.name.as_bytes()));
         let resource = match found {
-            Some(resource) if self.resources[resource].role.is_none() => {
+            Some(resource)
+                if self.resources[resource].role.is_none()
+                    && !cluster_fault("served-names-take-records") =>
+            {
                 // A serving master: every genuine record came before its thaw. It does not know this one.
                 return self.refuse_record(cx, from, record.lock);
             }
@@ -84,6 +91,7 @@ impl LockTable {
             if record.value.is_some() {
                 copy.rare().value = record.value;
                 copy.rare().seen = record.seen;
+                copy.rare().current = record.seen.is_some();
             }
             let id = copy.id;
             self.send_traffic(cx, from, Traffic::Recorded { lock: record.lock, id });
@@ -166,7 +174,13 @@ impl LockTable {
     }
 
     /// Takes rebuilt names into service, a part at a time.
-    pub(crate) fn job_finish(&mut self, cx: &mut Context<'_>, from: u32) -> Option<Job> {
+    /// Not those of a newer view, whose records are still on their way (R15).
+    pub(crate) fn job_finish(
+        &mut self,
+        cx: &mut Context<'_>,
+        round: ViewId,
+        from: u32,
+    ) -> Option<Job> {
         let mut end = self.resources.end().min(from.saturating_add(FINISH_LOOK));
         let mut finished = 0;
         for resource in from..end {
@@ -178,13 +192,14 @@ impl LockTable {
                 .resources
                 .get(resource)
                 .and_then(|r| r.role.as_ref())
+                .filter(|role| role.round <= round || cluster_fault("newer-rounds-finished"))
                 .is_some_and(|role| matches!(role.kind, Kind::Rebuilding(_)));
             if rebuilding {
                 finished += 1;
                 self.finish_name(cx, resource);
             }
         }
-        (end < self.resources.end()).then_some(Job::Finish { from: end })
+        (end < self.resources.end()).then_some(Job::Finish { round, from: end })
     }
 
     fn finish_name(&mut self, cx: &mut Context<'_>, resource: u32) {
@@ -211,8 +226,12 @@ impl LockTable {
         }
         let mut role = self.resources[resource].role.take().expect("a rebuilt name has a role");
         self.check_exclusion(resource);
-        for lock in done {
-            self.finish_operation(cx, lock);
+        for (lock, from) in done {
+            self.finish_operation(cx, lock, from);
+        }
+        // The owner's own answer comes before what others are told.
+        for (index, _) in resumed.iter().filter(|(_, lowered)| *lowered) {
+            self.complete(cx, *index, Status::Granted);
         }
         self.pass_recovering(cx, resource);
         for (index, lowered) in resumed {
@@ -236,8 +255,9 @@ impl LockTable {
         let lock = &mut self.locks[record.lock];
         let Some(held) = lock.granted else { return };
         let writes = match record.flight {
-            Flight::Convert(mode) if held.is_down(mode) => {
+            Flight::Convert(mode) if held.is_down(mode) && !cluster_fault("lowering-undone") => {
                 lock.granted = Some(mode);
+                lock.told = Mode::NL;
                 record.lowered = true;
                 value_move(Some(held), mode) == ValueMove::Write
             }
@@ -245,7 +265,7 @@ impl LockTable {
             Flight::Unlock => matches!(held, Mode::PW | Mode::EX) && record.term == newest,
             _ => false,
         };
-        if !writes {
+        if !writes || cluster_fault("bytes-in-flight-dropped") {
             return;
         }
         if lock.flags.has(LockFlags::IVVALBLK) {
@@ -260,7 +280,10 @@ impl LockTable {
 
     /// Raising operations that the lost master must have done, because others were granted since:
     /// they are completed (rule 3). Returns these locks.
-    fn complete_raised(&mut self, resource: u32, records: &[Rebuilt]) -> Vec<u32> {
+    fn complete_raised(&mut self, resource: u32, records: &[Rebuilt]) -> Vec<(u32, Option<Mode>)> {
+        if cluster_fault("raising-undone") {
+            return Vec::new();
+        }
         let mut held = [0u32; 6];
         let mut open: Vec<(u32, Mode)> = Vec::new();
         for record in records.iter().filter(|record| record.flight != Flight::Unlock) {
@@ -286,6 +309,7 @@ impl LockTable {
             let Some(position) = next else { break };
             let (index, target) = open.remove(position);
             let lock = &mut self.locks[index];
+            let from = lock.granted;
             let alternative = crate::grant::alternative(lock.flags, target);
             if !conflict(target, &held) {
                 lock.granted = Some(target);
@@ -303,8 +327,9 @@ impl LockTable {
                 panic!("{name:?}: records of its owners exclude each other: {lock:?}");
             }
             lock.requested = None;
+            lock.told = Mode::NL;
             held[lock.granted.expect("set above") as usize] += 1;
-            done.push(index);
+            done.push((index, from));
         }
         done
     }
@@ -312,10 +337,10 @@ impl LockTable {
     /// The value block of a rebuilt name (8.5, and rule 4 of section 6).
     fn recover_value(&mut self, resource: u32, records: &[Rebuilt], pending: &PendingValue) {
         let ceded = self.take_ceded(resource);
-        // A holder above CR keeps writers away: what it saw is what there is. Of weaker ones the latest is
-        // taken, and marked. Who saw no value block saw zeros; others may have written since.
+        // A holder above CR keeps writers away: what it saw there is what there is. Of others the latest
+        // is taken, and marked: somebody may have written since.
         let mut sure: Option<(Value, u32)> = None;
-        let mut best: Option<(Value, u32)> = None;
+        let mut best: Option<(bool, Value, u32)> = None;
         for queued in [false, true] {
             for record in records.iter().filter(|record| record.flight != Flight::Unlock) {
                 let lock = &self.locks[record.lock];
@@ -323,13 +348,17 @@ impl LockTable {
                 if lock.requested.is_some() != queued || !lock.flags.has(LockFlags::VALBLK) {
                     continue;
                 }
-                let seen = lock.rare.as_ref().and_then(|rare| rare.seen);
+                let seen = lock.seen();
                 let candidate = (seen.unwrap_or_default(), lock.value_seq());
-                if granted > Mode::CR && sure.is_none() {
+                if granted > Mode::CR && sure.is_none() && seen.is_some() {
                     sure = Some(candidate);
                 }
-                if best.is_none_or(|(_, seq)| !newer(seq, lock.value_seq())) {
-                    best = Some(candidate);
+                let better = |(saw, _, seq): (bool, Value, u32)| match seen.is_some() == saw {
+                    true => !newer(seq, lock.value_seq()),
+                    false => seen.is_some(),
+                };
+                if best.is_none_or(better) {
+                    best = Some((seen.is_some(), candidate.0, candidate.1));
                 }
             }
         }
@@ -340,9 +369,9 @@ impl LockTable {
                 (known, doubtful) = (Some((ceded.value, ceded.seq)), ceded.invalid);
             }
             Some(Ceded { value: Some(value), seq, .. })
-                if best.is_none_or(|(_, known)| newer(seq, known)) =>
+                if best.is_none_or(|(saw, _, known)| !saw || newer(seq, known)) =>
             {
-                best = Some((value, seq));
+                best = Some((true, value, seq));
             }
             _ => {}
         }
@@ -354,10 +383,10 @@ impl LockTable {
             }
             None => {
                 doubtful = sure.is_none() && best.is_some();
-                sure.or(best)
+                sure.or(best.map(|(_, value, seq)| (value, seq)))
             }
         };
-        resource.invalid |= doubtful;
+        resource.invalid |= doubtful && !cluster_fault("weak-readers-trusted");
         if let Some((value, seq)) = pending.write
             && found.is_none_or(|(_, old)| !newer(old, seq))
         {
@@ -417,7 +446,9 @@ impl LockTable {
     }
 
     /// An operation that the lost master had done is completed.
-    fn finish_operation(&mut self, cx: &mut Context<'_>, index: u32) {
+    fn finish_operation(&mut self, cx: &mut Context<'_>, index: u32, from: Option<Mode>) {
+        let to = self.locks[index].granted.expect("it was granted a mode");
+        self.move_value_at_grant(index, from, to);
         self.locks[index].token = self.next_token(cx);
         if let Some(away) = self.locks[index].away_mut() {
             away.op = None;
@@ -462,7 +493,7 @@ impl LockTable {
     ) {
         let lock = &self.locks[index];
         if lowered {
-            self.complete(cx, index, Status::Granted);
+            // Completed before the pass.
         } else if away.noted_unlock {
             return self.unlock(cx, index);
         } else if lock.state == LockState::Granted && away.noted_cancel {

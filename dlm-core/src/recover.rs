@@ -170,7 +170,7 @@ impl LockTable {
             Job::Drop { peer } => self.job_drop(cx, peer),
             Job::Move { from } => self.job_move(cx, from),
             Job::Settle { master, round, from } => self.job_settle(cx, master, round, from),
-            Job::Finish { from } => self.job_finish(cx, from),
+            Job::Finish { round, from } => self.job_finish(cx, round, from),
             Job::Reconsider { after } => self.job_reconsider(cx, after),
             Job::Sweep { after } => self.job_sweep(after),
         };
@@ -235,7 +235,7 @@ impl LockTable {
                 self.drop_record(cx, head);
                 continue;
             }
-            self.resources[resource].invalid |= marks;
+            self.resources[resource].invalid |= marks && !cluster_fault("lost-writer-unmarked");
             self.drop_lock(cx, head);
         }
         Some(Job::Drop { peer })
@@ -471,7 +471,7 @@ impl LockTable {
             flags: lock.flags,
             pid: lock.pid,
             value: lock.value().copied(),
-            seen: lock.rare.as_ref().and_then(|rare| rare.seen),
+            seen: lock.seen(),
             value_seq: lock.value_seq(),
             told: lock.told,
             flight,
@@ -517,7 +517,7 @@ impl LockTable {
             }
         }
         if core::mem::take(&mut self.cluster.rebuilt) {
-            self.cluster.jobs.push_back(Job::Finish { from: 1 });
+            self.cluster.jobs.push_back(Job::Finish { round, from: 1 });
         }
     }
 }

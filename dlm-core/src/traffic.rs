@@ -6,6 +6,7 @@ use crate::lock::{Lock, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Outcome, Standing, Traffic};
 use crate::nodir::Visit;
+use crate::seeded::cluster_fault;
 use crate::{
     Call, LockFlags, LockId, LockState, Member, Mode, Name, SbFlags, Status, VALUE_BYTES, Value,
     ViewId,
@@ -14,7 +15,8 @@ use crate::{
 impl LockTable {
     /// Lock traffic from another member, or from oneself.
     pub(crate) fn on_traffic(&mut self, cx: &mut Context<'_>, from: Member, traffic: Traffic) {
-        if let Some(resource) = self.rebuilt_for(from, &traffic)
+        if !cluster_fault("early-traffic-dropped")
+            && let Some(resource) = self.rebuilt_for(from, &traffic)
             && let Some(role) = &mut self.resources[resource].role
         {
             return role.parked.push((from, traffic));
@@ -185,6 +187,10 @@ impl LockTable {
         Some(self.locks[index].resource)
     }
 
+    fn is_served(&self, index: u32) -> bool {
+        self.resources[self.locks[index].resource].role.is_none()
+    }
+
     /// The copy of this member's lock under this id, where the name is served.
     fn copy_of(&self, from: Member, to: LockId, id: LockId) -> Option<u32> {
         self.record_of_peer(from, to, id).filter(|index| self.is_served(*index))
@@ -198,15 +204,11 @@ impl LockTable {
         (owner == from && of == id).then_some(index)
     }
 
-    fn is_served(&self, index: u32) -> bool {
-        self.resources[self.locks[index].resource].role.is_none()
-    }
-
     /// An own lock that `from` is the present master of (R3).
     fn answered_lock(&self, from: Member, id: LockId) -> Option<u32> {
         let index = self.find_lock(id)?;
         let away = self.locks[index].away()?;
-        (away.master == Some(from)).then_some(index)
+        (away.master == Some(from) || cluster_fault("any-master-heard")).then_some(index)
     }
 
     fn answer_unknown(
@@ -448,15 +450,25 @@ impl LockTable {
             *term = (*term).max(now.term);
         }
         let lock: &mut Lock = &mut self.locks[index];
+        if lock.granted.is_none_or(|mode| mode <= Mode::CR)
+            && let Some(rare) = &mut lock.rare
+        {
+            rare.current = false;
+        }
         lock.granted = now.granted;
         lock.sb_flags = now.sb_flags;
         lock.saw_value_seq(now.value_seq);
         lock.token = now.token;
-        if now.value.is_some() && lock.value().is_some() {
+        let parting = lock.away().is_some_and(|away| away.parting);
+        if now.value.is_some() && lock.value().is_some() && !parting {
             lock.rare().value = now.value;
+            if let Some(away) = lock.away_mut() {
+                away.given = false;
+            }
         }
         if now.seen && now.value.is_some() {
             lock.rare().seen = now.value;
+            lock.rare().current = true;
         }
         if let Some(away) = lock.away_mut() {
             away.place = Some(now.place);

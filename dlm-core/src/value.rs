@@ -4,22 +4,31 @@ use crate::lock::Lock;
 use crate::lockspace::LockTable;
 use crate::mode::{ValueMove, value_move};
 use crate::seeded::bug;
-use crate::{LockFlags, Mode, SbFlags, Value};
+use crate::{LockFlags, Mode, SbFlags, VALUE_BYTES, Value};
 
 impl LockTable {
     /// The value-block operation of a grant, with the modes as they are at that moment.
     pub(crate) fn move_value_at_grant(&mut self, index: u32, from: Option<Mode>, to: Mode) {
         let lock = &mut self.locks[index];
         let resource = &mut self.resources[lock.resource];
+        if from.is_none_or(|mode| mode <= Mode::CR)
+            && let Some(rare) = &mut lock.rare
+        {
+            rare.current = false;
+        }
         match value_move(from, to) {
             _ if from == Some(Mode::PW) && to == Mode::EX && bug("pw-to-ex-writes") => {
                 self.store_value(index);
             }
             ValueMove::Read => {
-                let Some(stored) = &resource.value else { return };
                 if !lock.flags.has(LockFlags::VALBLK) || lock.value().is_none() {
                     return;
                 }
+                lock.rare().current = true;
+                let Some(stored) = &resource.value else {
+                    lock.rare().seen = Some([0; VALUE_BYTES]);
+                    return;
+                };
                 lock.rare().value = Some(**stored);
                 lock.rare().seen = Some(**stored);
                 lock.saw_value_seq(resource.value_seq);
@@ -58,6 +67,7 @@ impl LockTable {
             return;
         };
         lock.rare().seen = Some(value);
+        lock.rare().current = true;
         match &mut resource.value {
             Some(stored) => **stored = value,
             None => resource.value = Some(Box::new(value)),
