@@ -1,13 +1,13 @@
 //! The client's half of the lease (membership.md section 2): what the words in the page mean here.
 //!
 //! Until `lease_until` completions are believed. From then on the handle is *frozen*: nothing is
-//! delivered and calls wait, since the node may come back. At `lost_at` it cannot any more, and the
-//! handle is lost. Nobody has to say so: the daemon may be stopped. A timer, set to that moment, ends
-//! every sleep of this process; while the handle is frozen it rings every [`NAP`], so that whoever
-//! sleeps looks again whether the lease is back.
+//! delivered and calls wait, since the node may come back. At `lost_at` it cannot any more, and
+//! the handle is lost. Nobody has to say so: the daemon may be stopped. A timer, set to that
+//! moment, ends every sleep of this process; while the handle is frozen it rings every [`NAP`], so
+//! that whoever sleeps looks again whether the lease is back.
 //!
-//! Invariant: an event is delivered only after a look at the clock that found the lease held, in the
-//! same section of the state's mutex in which the event was taken.
+//! Invariant: an event is delivered only after a look at the clock that found the lease held, in
+//! the same section of the state's mutex in which the event was taken.
 
 use dlm_core::Errno;
 use dlm_ipc::layout::LostReason;

@@ -1,7 +1,7 @@
 //! Leases of real daemons: they end, come back, and are outlived by the other nodes.
 //!
-//! Spans are short, but no test depends on how long a thing takes: where a machine is slow, leases end
-//! that should have been renewed, and what is waited for comes later.
+//! Spans are short, but no test depends on how long a thing takes: where a machine is slow, leases
+//! end that should have been renewed, and what is waited for comes later.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;

@@ -1,6 +1,6 @@
-//! The lease at work (membership.md section 2): ticks that came back lengthen it, its end freezes the
-//! node, then ends the life; clients that do not confirm are killed; the watchdog is fed while this
-//! machine is harmless.
+//! The lease at work (membership.md section 2): ticks that came back lengthen it, its end freezes
+//! the node, then ends the life; clients that do not confirm are killed; the watchdog is fed while
+//! this machine is harmless.
 //!
 //! [`Lease`] decides all of that. Here it meets the clock, the pages and the device.
 
@@ -42,8 +42,8 @@ enum Guard {
     Nothing,
     /// It is armed and has to be fed.
     Armed(Box<dyn Watchdog>),
-    /// A daemon crashed here. If it was armed by that one it is running out, as it should: clients may
-    /// act that nobody can vouch for. It is armed anew when they are gone.
+    /// A daemon crashed here. If it was armed by that one it is running out, as it should: clients
+    /// may act that nobody can vouch for. It is armed anew when they are gone.
     Withheld { path: PathBuf, seconds: u32, remnants: Remnants },
 }
 
@@ -65,8 +65,8 @@ impl Guard {
             return Ok(Self::Armed(Box::new(Device::open(&path, seconds)?)));
         }
         tracing::error!(
-            "clients of the dlmd that crashed here may still act: watchdog {} is not fed before they \
-             are gone, and resets this machine if it was armed",
+            "clients of the dlmd that crashed here may still act: watchdog {} is not fed before \
+             they are gone, and resets this machine if it was armed",
             path.display()
         );
         Ok(Self::Withheld { path, seconds, remnants })
@@ -116,8 +116,8 @@ pub(super) fn terms(settings: &Settings) -> Result<Option<Terms>, String> {
 }
 
 impl Tenure {
-    /// What the configuration wants; the watchdog is armed, unless `remnants` of the daemon before may
-    /// still act.
+    /// What the configuration wants; the watchdog is armed, unless `remnants` of the daemon before
+    /// may still act.
     ///
     /// # Errors
     /// A sentence that says what to do.
@@ -247,8 +247,8 @@ impl Reactor {
             Standing::Waiting => {}
             Standing::Held => tracing::info!("the lease is held: this node may grant"),
             Standing::Frozen => tracing::warn!(
-                "the lease is over: no sign of life of this node came back from the cluster; nothing \
-                 is granted until one does"
+                "the lease is over: no sign of life of this node came back from the cluster; \
+                 nothing is granted until one does"
             ),
             // Said by what follows.
             Standing::Over => {}
@@ -278,7 +278,8 @@ impl Reactor {
             if !matches!(&peer.stage, Stage::Lost(lost) if !lost.killed) {
                 continue;
             }
-            // It may have closed while this daemon was stopped, and the loop has yet to hear of it.
+            // It may have closed while this daemon was stopped, and the loop has yet to hear of
+            // it.
             if confirms_by(peer, now) {
                 self.queues.doomed.push((id, End::Gone));
                 continue;
@@ -315,8 +316,8 @@ impl Reactor {
                     .to_owned(),
             ),
             Standing::Frozen => Some(format!(
-                "the lease, over since {} ms: nothing is granted before a sign of life of this node \
-                 comes back; in {} ms its lockspaces are lost",
+                "the lease, over since {} ms: nothing is granted before a sign of life of this \
+                 node comes back; in {} ms its lockspaces are lost",
                 (self.now - lease.until()) / 1_000_000,
                 (lease.lost_at() - self.now) / 1_000_000
             )),

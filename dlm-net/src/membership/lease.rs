@@ -2,20 +2,20 @@
 //! (membership.md section 2).
 //!
 //! A node sends ticks. A tick counts once it came back in the agreed order while the cluster is
-//! quorate, and then it counts from the moment *before it was sent*: whoever excludes the node later
-//! does so after that moment. From the last such moment all ends follow:
+//! quorate, and then it counts from the moment *before it was sent*: whoever excludes the node
+//! later does so after that moment. From the last such moment all ends follow:
 //!
 //! ```text
 //!  T          a tick is sent that comes back
-//!  T + LEASE  the node is frozen: nothing is granted, completed or delivered. A tick may still come back
+//!  T + LEASE  the node is frozen: nothing is granted, completed or delivered. A tick may yet come
 //!  + NOTICE   too late: the life is over. Clients are told, by their own clock too (half of GRACE)
 //!  + GRACE    clients that have not confirmed are killed; from now on the watchdog is fed only if
 //!             all of them are provably gone
 //!  + WD       the watchdog has reset the machine
 //! ```
 //!
-//! Invariant: nothing of an ended life acts after `T + LEASE + GRACE + WD` of its own clock, and the
-//! others say `Safe` no earlier than that span, times (1 + drift), after they excluded it.
+//! Invariant: nothing of an ended life acts after `T + LEASE + GRACE + WD` of its own clock, and
+//! the others say `Safe` no earlier than that span, times (1 + drift), after they excluded it.
 //!
 //! No clock is read here and nothing is sent: times are nanoseconds of CLOCK_BOOTTIME (MONOTONIC
 //! stands still while a machine sleeps) and come as arguments. So tests and models drive this very
@@ -48,8 +48,8 @@ pub struct Terms {
     pub lease: u64,
     /// From there until clients that have not confirmed are killed.
     pub grace: u64,
-    /// From the last feeding of the watchdog until the machine is reset; 0: there is no watchdog, and
-    /// nothing is promised about a node whose daemon cannot kill its clients.
+    /// From the last feeding of the watchdog until the machine is reset; 0: there is no watchdog,
+    /// and nothing is promised about a node whose daemon cannot kill its clients.
     pub watchdog: u64,
     /// Percent by which one clock may run faster than another.
     pub drift: u64,
@@ -83,8 +83,8 @@ impl Terms {
         }
         if self.watchdog != 0 && self.watchdog < TICKS_MIN * self.tick {
             return Err(format!(
-                "watchdog_timeout is {} and lease_tick {}; make it at least {TICKS_MIN} ticks, or a \
-                 healthy machine is reset",
+                "watchdog_timeout is {} and lease_tick {}; make it at least {TICKS_MIN} ticks, or \
+                 a healthy machine is reset",
                 seconds(self.watchdog),
                 seconds(self.tick)
             ));
@@ -92,8 +92,9 @@ impl Terms {
         Ok(())
     }
 
-    /// From the end of the lease until clients are told that all is lost: half of the grace. Before
-    /// it a frozen node may come back, after it clients have the rest of the grace to confirm.
+    /// From the end of the lease until clients are told that all is lost: half of the grace.
+    /// Before it a frozen node may come back, after it clients have the rest of the grace to
+    /// confirm.
     pub const fn notice(&self) -> u64 {
         self.grace / 2
     }
@@ -120,7 +121,8 @@ pub enum Standing {
     Held,
     /// It may not; a tick that comes back lets it go on.
     Frozen,
-    /// Its clients have been told, or have read it off their own clock: no tick brings this life back.
+    /// Its clients have been told, or have read it off their own clock: no tick brings this life
+    /// back.
     Over,
 }
 
@@ -165,9 +167,9 @@ impl Lease {
         self.sent = self.sent.max(Some(t0));
     }
 
-    /// A tick of this node came back in agreed order ([`Echoes::quorum`]); `quorate`: the cluster was
-    /// then. Whether the lease is longer by that. What comes too late, or from an earlier life,
-    /// changes nothing.
+    /// A tick of this node came back in agreed order ([`Echoes::quorum`]); `quorate`: the cluster
+    /// was then. Whether the lease is longer by that. What comes too late, or from an earlier
+    /// life, changes nothing.
     pub fn returned(&mut self, t0: u64, quorate: bool, now: u64) -> bool {
         let own = t0 >= self.born && t0 <= now;
         let later = self.from.is_none_or(|from| t0 > from);
@@ -256,10 +258,11 @@ impl Lease {
 
 /// Which of this node's ticks the others have heard.
 ///
-/// That a tick comes back to its sender proves little: after a pause a node may find the right to speak
-/// in its mailbox, speak, and hear itself, while the others have long gone on. So each node's ticks
-/// say what it heard of the others', and a tick has come back when a majority has heard it. Whoever
-/// excludes the sender holds a majority too, and one of those who heard the tick is in it.
+/// That a tick comes back to its sender proves little: after a pause a node may find the right to
+/// speak in its mailbox, speak, and hear itself, while the others have long gone on. So each
+/// node's ticks say what it heard of the others', and a tick has come back when a majority has
+/// heard it. Whoever excludes the sender holds a majority too, and one of those who heard the tick
+/// is in it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Echoes {
     heard: BTreeMap<u32, u64>,

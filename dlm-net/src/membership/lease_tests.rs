@@ -1,5 +1,5 @@
-//! The timeline by arithmetic, the rules one by one, and a machine with clocks that drift and a daemon
-//! that is stopped whenever it hurts most.
+//! The timeline by arithmetic, the rules one by one, and a machine with clocks that drift and a
+//! daemon that is stopped whenever it hurts most.
 
 use proptest::prelude::*;
 
@@ -37,8 +37,8 @@ fn the_timeline_is_the_sum_of_its_terms() {
 
 #[test]
 fn drift_at_both_ends_is_covered_exactly() {
-    // Clocks that run wrong by r = d / (2 + d), one slow and one fast, differ by 1 + d. In units that
-    // make r whole: slow, true and fast seconds are 200, 201 and 202 long.
+    // Clocks that run wrong by r = d / (2 + d), one slow and one fast, differ by 1 + d. In units
+    // that make r whole: slow, true and fast seconds are 200, 201 and 202 long.
     assert_eq!(T.drift, 1);
     let (slow, fast) = (200, 202);
     let span = T.lease + T.grace + T.watchdog;
@@ -307,7 +307,11 @@ fn is_safe(story: &Story, rates: Rates, wait: u64) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn nobody_acts_when_the_others_go_on(story in story(), rates in rates(DRIFT)) {
@@ -317,8 +321,8 @@ proptest! {
 
 #[test]
 fn each_term_of_the_wait_is_needed() {
-    // The daemon is stopped at the last moment at which it may feed; nobody confirms, nobody can be
-    // killed. The exclusion comes right after a tick.
+    // The daemon is stopped at the last moment at which it may feed; nobody confirms, nobody can
+    // be killed. The exclusion comes right after a tick.
     let excluded = 2 * SECOND;
     let turn = TICK / 4;
     let count = (excluded + T.lease + T.grace) / turn;

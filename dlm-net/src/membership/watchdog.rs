@@ -1,9 +1,9 @@
 //! The watchdog: what resets this machine when nobody can vouch for it any more (membership.md 2).
 //!
-//! Whoever feeds it promises that the machine is harmless, or will be soon enough; [`Lease::may_feed`]
-//! decides. Once it is armed there are two ways out: it is fed in time, for ever, or it is released by
-//! the *magic close*, which says that nobody is left who may act. A daemon that crashes says neither,
-//! and the machine is reset.
+//! Whoever feeds it promises that the machine is harmless, or will be soon enough;
+//! [`Lease::may_feed`] decides. Once it is armed there are two ways out: it is fed in time, for
+//! ever, or it is released by the *magic close*, which says that nobody is left who may act. A
+//! daemon that crashes says neither, and the machine is reset.
 //!
 //! It is a device of the kernel, or a fifo, for tests and for whoever reads it in its place (a
 //! hypervisor's agent, for one): a byte for each feeding, a `V` for the release.
@@ -53,14 +53,15 @@ impl Device {
         let shown = path.display();
         let kind = std::fs::metadata(path).map_err(|error| {
             format!(
-                "watchdog {shown}: {error}; load a watchdog driver (softdog, for one), name another \
-                 device, or write watchdog=none if a node may be forgotten that is still running"
+                "watchdog {shown}: {error}; load a watchdog driver (softdog, for one), name \
+                 another device, or write watchdog=none if a node may be forgotten that is still \
+                 running"
             )
         })?;
         let kind = kind.file_type();
         if kind.is_fifo() {
-            // With the reading end too: a reader that comes late misses nothing, one that goes does
-            // not end the daemon.
+            // With the reading end too: a reader that comes late misses nothing, one that goes
+            // does not end the daemon.
             let file =
                 File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
             let file = file.map_err(|error| format!("watchdog {shown}: {error}"))?;
@@ -94,12 +95,14 @@ impl Device {
         })?;
         if set > seconds {
             return Err(format!(
-                "watchdog {shown} cannot wait less than {set} s; set watchdog_timeout={set} on all nodes"
+                "watchdog {shown} cannot wait less than {set} s; set watchdog_timeout={set} \
+                 on all nodes"
             ));
         }
         if !sys::watchdog_closes_by_magic(&self.file).unwrap_or(false) {
             tracing::warn!(
-                "watchdog {shown} stops when it is closed: a crash of dlmd does not reset this machine"
+                "watchdog {shown} stops when it is closed: a crash of dlmd does not reset this \
+                 machine"
             );
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! Ticks, and what they prove: the lease is renewed by those that the others heard.
 //!
-//! A tick that comes back to its sender proves nothing ([`Echoes`]): a node that was paused may find
-//! the token in its mailbox, speak, and hear itself, after the others formed a ring without it. So
-//! ticks name what their sender heard of others, and one counts when a majority of the configured
-//! nodes has heard it, or, of fewer that take part, all. A node that is alone and quorate (`two_node`,
-//! or by a quorum device) has only itself to hear: there a power fence agent has to stand behind it.
+//! A tick that comes back to its sender proves nothing ([`Echoes`]): a node that was paused may
+//! find the token in its mailbox, speak, and hear itself, after the others formed a ring without
+//! it. So ticks name what their sender heard of others, and one counts when a majority of the
+//! configured nodes has heard it, or, of fewer that take part, all. A node that is alone and
+//! quorate (`two_node`, or by a quorum device) has only itself to hear: there a power fence agent
+//! has to stand behind it.
 
 use std::collections::BTreeMap;
 

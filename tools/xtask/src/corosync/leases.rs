@@ -10,8 +10,8 @@ const OUTLIVED: &str = "its lease and all after it is over";
 const LIFE_OVER: &str = "its lockspaces are lost";
 
 /// Hosts with leases lose power, are cut off, and stand still, one after the other. Whoever holds
-/// something is told before others get it, which the board checks; healthy hosts lose nothing, though
-/// each change of the ring costs them most of a lease.
+/// something is told before others get it, which the board checks; healthy hosts lose nothing,
+/// though each change of the ring costs them most of a lease.
 pub(super) fn lease(hosts: &mut Hosts) -> Result<(), String> {
     let config = hosts.config().to_owned();
     hosts.restart_all(format!("{config}lease=4\nwatchdog=none\n"))?;
