@@ -14,7 +14,7 @@ const LIFE_OVER: &str = "its lockspaces are lost";
 /// though each change of the ring costs them most of a lease.
 pub(super) fn lease(hosts: &mut Hosts) -> Result<(), String> {
     let config = hosts.config().to_owned();
-    hosts.restart_all(format!("{config}lease=4\nwatchdog=none\n"))?;
+    hosts.restart_all(format!("{config}lease=6\nwatchdog=none\n"))?;
     hosts.settle()?;
     hosts.progress("with leases")?;
     let lives = |hosts: &Hosts, nodes: [u32; 2]| nodes.map(|node| hosts.count(node, LIFE_OVER));

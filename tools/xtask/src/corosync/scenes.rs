@@ -41,7 +41,7 @@ const ALL: &[Scene] = &[
     scene("stuck-joiner", stuck_joiner),
     scene("fence-agent-kills", super::fencing::agent_kills),
     scene("fence-agents-fail", super::fencing::agents_fail),
-    Scene { workers: "bare", ..scene("lease", super::leases::lease) },
+    Scene { long: true, workers: "bare", ..scene("lease", super::leases::lease) },
     scene("lock-port-blocked", lock_port_blocked),
     scene("release-while-cut", release_while_cut),
     Scene { workers: "bare", ..scene("third-without-service", third_without_service) },
