@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -153,19 +153,27 @@ impl Nodes {
         let Some(witness) = witness else { return Ok(()) };
         let end = Instant::now() + GUARD;
         while Instant::now() < end {
-            let told = Command::new(self.places.release().join("dlm_tool"))
-                .args(["fence_ack", &node.to_string()])
-                .env("DLM_SOCKET", self.socket(witness))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()?;
-            if told.success() {
+            let status = self.tool(witness, &["status"])?;
+            let status = String::from_utf8_lossy(&status.stdout).into_owned();
+            let feared = status.contains(&format!("wait fencing: node {node} "));
+            if feared && self.tool(witness, &["fence_ack", &node.to_string()])?.status.success() {
                 return Ok(());
             }
-            // Nobody fears it yet.
+            if !feared && status.contains(&format!("node {node} X ")) {
+                // It held nothing.
+                return Ok(());
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
         Err(io::Error::other(format!("nobody waits for node {node} to be fenced")))
+    }
+
+    fn tool(&self, node: u32, words: &[&str]) -> io::Result<Output> {
+        Command::new(self.places.release().join("dlm_tool"))
+            .args(words)
+            .env("DLM_SOCKET", self.socket(node))
+            .stdin(Stdio::null())
+            .output()
     }
 
     /// The beginning of a command line that runs something beside a node's daemon.
