@@ -277,10 +277,7 @@ fn node_words(
     wall_now: u64,
 ) -> Vec<(&'static str, String)> {
     let fencing = &node.fencing;
-    let wall = |monotonic: u64| match monotonic {
-        0 => 0,
-        at => wall_now.saturating_sub(record.now.saturating_sub(at)),
-    };
+    let (fail_wall, fence_wall) = node.walls(record.now, wall_now);
     let flag = |set: bool| u32::from(set).to_string();
     // Only a fencing of the last failure counts.
     let fenced = if node.fenced >= node.failed { node.fenced } else { 0 };
@@ -297,9 +294,9 @@ fn node_words(
         ("fence_actor_done", fencing.actor_done.to_string()),
         ("add_time", node.added.to_string()),
         ("rem_time", node.removed.to_string()),
-        ("fail_walltime", wall(node.failed).to_string()),
+        ("fail_walltime", fail_wall.to_string()),
         ("fail_monotime", node.failed.to_string()),
-        ("fence_walltime", wall(fenced).to_string()),
+        ("fence_walltime", fence_wall.to_string()),
         ("fence_monotime", fenced.to_string()),
     ]
 }

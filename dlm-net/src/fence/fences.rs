@@ -369,23 +369,24 @@ impl Fencing for Fences {
     }
 
     fn of_node(&self, node: NodeId) -> NodeFencing {
-        let done = self.policy.done(node.0).map_or(0, |done| done.actor);
-        let Some(case) = self.policy.case_of(node.0) else {
-            let actor_last = done;
-            return NodeFencing { actor_last, actor_done: done, ..NodeFencing::default() };
+        let done = self.policy.done(node.0);
+        let mut told = NodeFencing {
+            actor_done: done.map_or(0, |done| done.actor),
+            actor_last: done.map_or(0, |done| done.actor),
+            fail_wall: done.map_or(0, |done| done.fail_wall),
+            fence_wall: done.map_or(0, |done| done.wall),
+            ..NodeFencing::default()
         };
-        let pid = self.agent_of(case.feared.victim).map_or(0, |(_, agent, _)| agent.pid());
-        let actor = self.policy.actor(case).unwrap_or(case.last_actor);
-        NodeFencing {
-            needed: true,
-            delayed: pid == 0 && (!self.policy.may_act() || self.policy.due(case) > self.now),
-            killed: false,
-            pid,
-            pid_wait: pid != 0,
-            result_wait: case.work == Work::Told,
-            actor_last: actor,
-            actor_done: done,
-        }
+        let Some(case) = self.policy.case_of(node.0) else { return told };
+        told.pid = self.agent_of(case.feared.victim).map_or(0, |(_, agent, _)| agent.pid());
+        told.needed = true;
+        told.delayed =
+            told.pid == 0 && (!self.policy.may_act() || self.policy.due(case) > self.now);
+        told.pid_wait = told.pid != 0;
+        told.result_wait = case.work == Work::Told;
+        told.actor_last = self.policy.actor(case).unwrap_or(case.last_actor);
+        told.fail_wall = case.feared.fail_wall;
+        told
     }
 
     fn as_whole(&self) -> DaemonFencing {

@@ -35,6 +35,8 @@ pub struct Done {
     pub wall: u64,
     /// When this daemon heard it, nanoseconds of its clock.
     pub mono: u64,
+    /// When it had failed, wall-clock seconds; 0: this daemon did not fear it.
+    pub fail_wall: u64,
 }
 
 /// The state machine of one daemon.
@@ -234,7 +236,8 @@ impl Policy {
             Outcome::Acknowledged => Note::Acknowledged(victim, from),
         };
         self.outbox.push_back(Output::Note(note));
-        self.done.insert(victim.node, Done { actor: from, wall, mono: clock.mono });
+        let fail_wall = self.cases.get(&victim).map_or(0, |case| case.feared.fail_wall);
+        self.done.insert(victim.node, Done { actor: from, wall, mono: clock.mono, fail_wall });
     }
 
     fn on_failure(&mut self, clock: Clock, from: u32, victim: Victim) {

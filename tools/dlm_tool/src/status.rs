@@ -72,11 +72,6 @@ fn sorted(status: &StatusRecord) -> Vec<&NodeRecord> {
     nodes
 }
 
-/// Wall-clock seconds of a reading of the daemon's monotonic clock; 0 stays "never".
-fn wall_time(status: &StatusRecord, monotonic: u64, wall_now: u64) -> u64 {
-    if monotonic == 0 { 0 } else { wall_now.saturating_sub(status.now.saturating_sub(monotonic)) }
-}
-
 fn print(out: &mut dyn Write, status: &StatusRecord, wall_now: u64) -> io::Result<()> {
     let (cluster, daemon) = status.ring;
     let quorate = u32::from(status.quorate);
@@ -108,14 +103,12 @@ fn fence_line(status: &StatusRecord, node: &NodeRecord, wall_now: u64) -> String
     };
     let waits = if fencing.result_wait { " result_wait" } else { "" };
     let killed = if fencing.killed { " killed" } else { "" };
+    let (failed, fenced) = node.walls(status.now, wall_now);
     format!(
-        "fence {} {} {at_work} actor {} fail {} fence {} now {wall_now}{waits}{killed}",
+        "fence {} {} {at_work} actor {} fail {failed} fence {fenced} now {wall_now}{waits}{killed}",
         node.node,
         node.reason_word(),
         fencing.actor_last,
-        wall_time(status, node.failed, wall_now),
-        // Only a fencing of this failure counts.
-        wall_time(status, if node.fenced >= node.failed { node.fenced } else { 0 }, wall_now),
     )
 }
 
@@ -129,7 +122,7 @@ fn node_line(status: &StatusRecord, node: &NodeRecord, wall_now: u64) -> String 
         node.failed,
         node.fenced,
         node.fencing.actor_done,
-        wall_time(status, node.fenced, wall_now)
+        node.walls(status.now, wall_now).1
     )
 }
 
@@ -189,7 +182,7 @@ fn node_keys(
     node: &NodeRecord,
     wall_now: u64,
 ) -> [(&'static str, String); 16] {
-    let wall = |monotonic| wall_time(status, monotonic, wall_now).to_string();
+    let (failed, fenced) = node.walls(status.now, wall_now);
     let fencing = &node.fencing;
     let flag = |flag: bool| u32::from(flag).to_string();
     [
@@ -205,9 +198,9 @@ fn node_keys(
         ("fence_actor_done", fencing.actor_done.to_string()),
         ("add_time", node.added.to_string()),
         ("rem_time", node.removed.to_string()),
-        ("fail_walltime", wall(node.failed)),
+        ("fail_walltime", failed.to_string()),
         ("fail_monotime", node.failed.to_string()),
-        ("fence_walltime", wall(node.fenced)),
+        ("fence_walltime", fenced.to_string()),
         ("fence_monotime", node.fenced.to_string()),
     ]
 }

@@ -15,12 +15,30 @@ pub mod left {
     pub const PROCESS_DOWN: u32 = 5;
 }
 
+/// How far, in seconds, a told time may be from a reckoned one and still be meant by it: what was told
+/// of an earlier failure is further away.
+const WALL_SLACK: u64 = 5;
+
 impl NodeRecord {
     /// Whether it failed and nobody has said yet that it is harmless.
     pub fn needs_fencing(&self) -> bool {
         // What it was feared for is over once it has left in good order.
         let feared = !self.member && self.left != left::LEAVE && self.failed > self.fenced;
         self.fencing.needed || feared
+    }
+
+    /// When it failed and when it was fenced for that, in wall-clock seconds; 0: never. `now` and
+    /// `wall` are one moment in seconds of the daemon's clock and of the wall's.
+    pub fn walls(&self, now: u64, wall: u64) -> (u64, u64) {
+        // What was told is exact; a time that is worked out from two clocks may be a second off, and
+        // more where the wall clock was set.
+        let exact = |at: u64, told: u64| match wall.saturating_sub(now.saturating_sub(at)) {
+            _ if at == 0 => 0,
+            reckoned if told.abs_diff(reckoned) <= WALL_SLACK => told,
+            reckoned => reckoned,
+        };
+        let fenced = if self.fenced >= self.failed { self.fenced } else { 0 };
+        (exact(self.failed, self.fencing.fail_wall), exact(fenced, self.fencing.fence_wall))
     }
 
     /// Why it left, or is feared, in the original's words (libdlm-abi.md 4.4).
@@ -58,6 +76,10 @@ pub struct NodeFencing {
     pub actor_last: u32,
     /// Node whose agent succeeded; 0 none.
     pub actor_done: u32,
+    /// When it failed last, wall-clock seconds as all nodes were told; 0 unknown.
+    pub fail_wall: u64,
+    /// When it was fenced last, wall-clock seconds as all nodes were told; 0 unknown.
+    pub fence_wall: u64,
 }
 
 /// Fencing as the daemon sees it (libdlm-abi.md 4.4).
@@ -166,4 +188,21 @@ pub struct LocatedRecord {
     pub omitted: u64,
     /// Why it is not all, and what to do; empty if it is.
     pub trouble: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_were_told_go_before_those_worked_out_from_two_clocks() {
+        let mut node = NodeRecord { failed: 900, fenced: 930, ..NodeRecord::default() };
+        assert_eq!(node.walls(1000, 5000), (4900, 4930), "worked out");
+        (node.fencing.fail_wall, node.fencing.fence_wall) = (4899, 4931);
+        assert_eq!(node.walls(1000, 5000), (4899, 4931));
+        assert_eq!(node.walls(1001, 5000), (4899, 4931), "whatever the clocks round to");
+        node.failed = 980;
+        assert_eq!(node.walls(1000, 5000), (4980, 0), "told of the failure before");
+        assert_eq!(NodeRecord::default().walls(1000, 5000), (0, 0));
+    }
 }

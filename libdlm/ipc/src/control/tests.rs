@@ -130,7 +130,7 @@ fn replies_have_these_bytes() {
     golden(
         &R::Status(status()),
         "0105302e312e30010201630673696e676c6501030405060701010100000000000000000000000000\
-         000008010178090001030000",
+         0000000008010178090001030000",
     );
     golden(
         &R::Table(TablePage { resources: vec![resource()], next: Some(9) }),
