@@ -34,6 +34,8 @@ struct Options {
     names: Vec<String>,
     /// Over corosync, one scenario after the other.
     corosync: bool,
+    /// There also those of one node, which take minutes.
+    long: bool,
 }
 
 /// What one run needs.
@@ -65,7 +67,10 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
     let text = std::fs::read_to_string(folder.join("differences.txt"))?;
     let differences = differences::parse(&text)
         .map_err(|why| Ending::CannotRun(format!("tests/conformance/differences.txt: {why}")))?;
-    let scenarios = scenarios(&folder, &options.names)?;
+    let mut scenarios = scenarios(&folder, &options.names)?;
+    if options.corosync && options.names.is_empty() && !options.long {
+        scenarios.retain(|name| nodes_of(name) > 1);
+    }
     let answers = places.work().join("conformance");
     std::fs::create_dir_all(&answers)?;
     let runner = answers.join("scn");
@@ -111,6 +116,7 @@ fn parse(args: &[String]) -> Result<Options, Ending> {
         };
         match arg.as_str() {
             "-q" => options.quiet_ms = number()?,
+            "--long" => options.long = true,
             "--membership" => {
                 options.corosync = match args.next().map(String::as_str) {
                     Some("corosync") => true,

@@ -71,6 +71,14 @@ pub(crate) const SUITES: &[Suite] = &[
         count: Count::Closing,
     },
     Suite {
+        name: "conformance-corosync",
+        about: "scenarios of two and three nodes over a real corosync",
+        packages: &["gcc", "libc6-dev", "diffutils", "corosync", "iproute2", "nftables"],
+        budget: minutes(5),
+        run: Run::Xtask(&["conformance", "--membership", "corosync"]),
+        count: Count::Closing,
+    },
+    Suite {
         name: "clients",
         about: "unmodified Debian programs against our libraries",
         packages: &[
