@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dlm_core::{ClientId, Errno, Member, Whereabouts};
+use dlm_core::{ClientId, Errno, Member, ResourceInfo, Whereabouts};
 use dlm_ipc::control::{ControlReply, LocatedRecord, ResourceRecord};
 
 use super::control::{Answer, cut, refusal};
@@ -101,10 +101,11 @@ impl Reactor {
             return Next::Unsettled;
         }
         match self.node.whereabouts(id, &search.name) {
-            Some(Whereabouts::Here(info)) => {
+            Some(Whereabouts::Here(info)) if is_used(&info) => {
                 let (record, omitted) = cut(self.resource_record(&info));
                 Next::Found(Some(record), omitted)
             }
+            Some(Whereabouts::Here(_)) => Next::Found(None, 0),
             Some(Whereabouts::Nowhere) => Next::Found(None, 0),
             Some(Whereabouts::Master(member)) => Next::Ask(member, MASTER),
             Some(Whereabouts::Directory(member)) => Next::Ask(member, DIRECTORY),
@@ -159,7 +160,7 @@ impl Reactor {
     /// The end of a search that did not reach the master: what this node has itself.
     fn partly(&self, search: &Search, trouble: String) -> Answer {
         let id = self.node.find_lockspace(&search.lockspace);
-        let own = id.and_then(|id| self.node.resource(id, &search.name));
+        let own = id.and_then(|id| self.node.resource(id, &search.name)).filter(is_used);
         let (resource, omitted) = match own.map(|info| cut(self.resource_record(&info))) {
             Some((record, omitted)) => (Some(record), omitted),
             None => (None, 0),
@@ -195,13 +196,13 @@ impl Reactor {
             return Told::NoLockspace;
         }
         match self.node.whereabouts(id, name) {
-            Some(Whereabouts::Here(info)) => {
+            Some(Whereabouts::Here(info)) if is_used(&info) => {
                 let (mut resource, omitted) = cut(self.resource_record(&info));
                 let own = self.node.member().node.0;
                 renumber(&mut resource, 0, own);
                 Told::Here { resource, omitted }
             }
-            Some(Whereabouts::Nowhere) => Told::Nowhere,
+            Some(Whereabouts::Nowhere | Whereabouts::Here(_)) => Told::Nowhere,
             Some(Whereabouts::Master(member)) => Told::Master(note::record(member)),
             Some(Whereabouts::Directory(member)) => Told::Directory(note::record(member)),
             Some(Whereabouts::Unsettled) | None => Told::Unsettled,
@@ -293,6 +294,11 @@ impl Reactor {
         self.send_answer(id, answer);
         self.queues.controls.push_back(id);
     }
+}
+
+/// Whether somebody has a lock; names without one are remembered for a while.
+fn is_used(info: &ResourceInfo) -> bool {
+    !(info.granted.is_empty() && info.converting.is_empty() && info.waiting.is_empty())
 }
 
 /// Writes another number for a node; 0 is the node that the record is for.

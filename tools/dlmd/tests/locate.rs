@@ -59,6 +59,11 @@ fn numbers_of_nodes_and_ids_are_the_askers() {
     assert_eq!(locate(&asked, "other").resource, None);
     two.unlock(resource.locks[0].id);
     one.completes(waiter, 0);
+    // A name that nobody uses any more may be remembered, but is not shown.
+    one.unlock(waiter);
+    wait_until("nobody uses the name", || locate(&master, "name").resource.is_none());
+    let found = locate(&asked, "name");
+    assert_eq!((found.resource, found.whole), (None, true));
 }
 
 #[test]

@@ -128,6 +128,11 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Whether all of `words` are in what dlm_tool says on a node; nothing is shown.
+    pub(super) fn says(&self, node: u32, args: &[&str], words: &[&str]) -> io::Result<bool> {
+        Ok(lacking(&self.run(node, args)?, words).is_none())
+    }
+
     /// As [`Stage::tool`], as soon as it is so.
     pub(super) fn tool_until(&self, node: u32, args: &[&str], words: &[&str]) -> io::Result<()> {
         let end = Instant::now() + GUARD;

@@ -150,7 +150,13 @@ fn listings(stage: &mut Stage, cast: &Cast) -> io::Result<()> {
     stage.tool(3, &["lockdump", "-M", "demo"], &["MSTCPY 1 \"attic\"", "MSTCPY 2 \"door\""])?;
     stage.tool(2, &["ls", "-n"], &["members       1 2 3", "nodeid 3 member 1 failed 0 start 1"])?;
     stage.tool(1, &["status"], &["node 3 M", "state 3 connected"])?;
-    stage.check(true, "every node shows the same members, and any node shows any lock")
+    let (members, locks) = (&["ls"][..], &["lock", "demo", "door"][..]);
+    let mut same = true;
+    for node in [1, 2, 3] {
+        same &= stage.says(node, members, &["members       1 2 3 \n"])?;
+        same &= stage.says(node, locks, &["mastered by node 3", &carl, &ben])?;
+    }
+    stage.check(same, "all three nodes show the same members, and the same holder and waiter")
 }
 
 /// Node 3 is killed. Nobody has said yet that it is harmless.
