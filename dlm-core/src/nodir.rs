@@ -197,10 +197,12 @@ impl LockTable {
         let (term, seq) = (self.resources[resource].term, self.resources[resource].value_seq);
         let mut invalid = self.resources[resource].invalid;
         let value = self.resources[resource].value.as_deref().copied();
+        let mut writes = false;
         self.set_role(resource, Kind::Rebuilding(Vec::new()));
         for index in locks.drain(..) {
             self.leave_queue(index);
             let lock = &mut self.locks[index];
+            writes |= lock.flags.has(LockFlags::VALBLK);
             if let Some(mode) = lock.granted {
                 self.resources[resource].release(mode);
             }
@@ -229,7 +231,8 @@ impl LockTable {
         given.settle();
         given.contention = None;
         (given.value, given.invalid, given.value_seq) = (None, false, 0);
-        if value.is_some() || invalid || seq > 0 {
+        // Also that nothing was written is worth saying to whoever rebuilds a write in flight.
+        if value.is_some() || invalid || seq > 0 || writes {
             let name = given.name.clone();
             self.keep_ceded(Ceded { name, value, seq, invalid, last, sure: true });
         }
