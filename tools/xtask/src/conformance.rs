@@ -107,6 +107,7 @@ fn parse(args: &[String]) -> Result<Options, Ending> {
         jobs: (cores * 3).min(12),
         names: Vec::new(),
         corosync: false,
+        long: false,
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {

@@ -203,28 +203,32 @@ impl Order {
     fn tell(&mut self, tag: Tag, feeder: &Feeder) {
         for (node, life) in self.body.clone() {
             for command in feeder.commands(node) {
-                match command {
-                    ControlRequest::View { lockspace, view } => {
-                        if self.views.told_views.insert(view.id) {
-                            let lineage = self.lineage;
-                            self.send(Message::View { tag, lineage, lockspace, view });
-                        }
-                    }
-                    ControlRequest::Safe { member } => {
-                        if self.views.told_safe.insert(member) {
-                            self.send(Message::Safe { member });
-                        }
-                    }
-                    ControlRequest::Exclude { .. } => {
-                        if self.banned.insert((node, life)) {
-                            self.log(format!(
-                                "node {node} cannot talk to the others and is done without"
-                            ));
-                        }
-                    }
-                    _ => {}
-                }
+                self.tell_once(tag, (node, life), command);
             }
+        }
+    }
+
+    /// What a node has to be told, all are told, once in a configuration.
+    fn tell_once(&mut self, tag: Tag, life: (u32, u64), command: ControlRequest) {
+        let message = match command {
+            ControlRequest::View { lockspace, view } => {
+                let lineage = self.lineage;
+                let news = self.views.told_views.insert(view.id);
+                news.then_some(Message::View { tag, lineage, lockspace, view })
+            }
+            ControlRequest::Safe { member } => {
+                let news = self.views.told_safe.insert(member);
+                news.then_some(Message::Safe { member })
+            }
+            ControlRequest::Exclude { .. } if self.banned.insert(life) => {
+                let node = life.0;
+                self.log(format!("node {node} cannot talk to the others and is done without"));
+                None
+            }
+            _ => None,
+        };
+        if let Some(message) = message {
+            self.send(message);
         }
     }
 }
