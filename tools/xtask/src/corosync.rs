@@ -6,6 +6,7 @@
 //! afterwards, and that nothing stays behind in the tables.
 
 mod fencing;
+mod figures;
 mod hosts;
 mod leases;
 mod scenes;
