@@ -9,6 +9,7 @@ mod fencing;
 mod figures;
 mod hosts;
 mod leases;
+mod refusals;
 mod scenes;
 
 use std::time::{Duration, Instant};

@@ -155,6 +155,23 @@ impl Hosts {
         Err(format!("netns-cluster.sh {}: {}: {told}", words.join(" "), output.status))
     }
 
+    /// Runs a command on a host.
+    pub(super) fn run_on(&self, node: u32, words: &[&str]) -> Result<Output, String> {
+        let on = self.on(node);
+        let mut command = Command::new(&on[0]);
+        command.args(&on[1..]).args(words).stdin(Stdio::null()).output().map_err(text)
+    }
+
+    /// A program of ours.
+    pub(super) fn program(&self, name: &str) -> PathBuf {
+        self.places.release().join(name)
+    }
+
+    /// The cluster's key.
+    pub(super) fn key(&self) -> PathBuf {
+        self.dir.path().join("authkey")
+    }
+
     pub(super) fn start_daemon(&mut self, node: u32) -> Result<(), String> {
         self.start_daemon_with(node, &[])
     }

@@ -25,6 +25,7 @@ fn nothing() -> Option<String> {
 }
 
 const ALL: &[Scene] = &[
+    Scene { lack: super::refusals::lack, ..scene("refusals", super::refusals::refusals) },
     scene("crash", crash),
     scene("clean-stop", clean_stop),
     scene("cut-heal", cut_heal),
