@@ -30,6 +30,9 @@ pub(crate) fn disagreement(bed: &Bed) -> Option<String> {
     let (mut own, mut copies): (BTreeMap<Key, String>, BTreeMap<Key, String>) = Default::default();
     for node in bed.up() {
         for resource in listed(bed, node) {
+            if resource.master.is_some() && locks(&resource).next().is_none() {
+                continue; // it is only remembered whose it was
+            }
             let name = resource.name.escape_ascii().to_string();
             let master = resource.master.map_or(node, |master| master.0);
             if *masters.entry(resource.name.clone()).or_insert(master) != master {
