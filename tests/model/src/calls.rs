@@ -1,8 +1,8 @@
 //! Calls of clients, and what they hear.
 
 use dlm_core::{
-    Blocking, Call, Completion, Convert, Errno, Input, Instant, LockCall, LockFlags, LockId, Mode, Request,
-    Status, Unlock, VALUE_BYTES,
+    Access, Blocking, Call, Completion, Convert, Create, Errno, Input, Instant, LockCall,
+    LockFlags, LockId, Mode, Open, Request, SpaceFlags, Status, Unlock, VALUE_BYTES,
 };
 
 use crate::client::Held;
@@ -13,7 +13,10 @@ impl World {
     /// A node's client opens the lockspace.
     pub(crate) fn open(&mut self, scenario: &Scenario, id: u32) {
         let client = self.client_id(id);
-        self.step(scenario, id, Input::Client(client, Request::create(SPACE, id)));
+        let flags = if scenario.nodir { SpaceFlags::NODIR } else { SpaceFlags(0) };
+        let create = Create { flags, access: Access::default() };
+        let open = Open { name: SPACE.as_bytes(), pid: id, create: Some(create) };
+        self.step(scenario, id, Input::Client(client, Request::Open(open)));
     }
 
     /// The next step of a node's program, without those whose lock is gone.
@@ -68,11 +71,13 @@ impl World {
             Op::Unlock(flags, bytes) => self.unlock(scenario, id, step.lock, flags, bytes),
             Op::Cancel => self.cancel(scenario, id, step.lock),
             Op::Die => {
-                self.host_mut(id).client = crate::client::Client { lost: true, ..Default::default() };
+                self.host_mut(id).client =
+                    crate::client::Client { lost: true, ..Default::default() };
                 self.step(scenario, id, Input::ClientGone(client));
             }
             Op::Release { force } => {
-                self.host_mut(id).client = crate::client::Client { lost: true, ..Default::default() };
+                self.host_mut(id).client =
+                    crate::client::Client { lost: true, ..Default::default() };
                 self.step(scenario, id, Input::Client(client, Request::Release { force }));
             }
         }

@@ -1,25 +1,57 @@
-//! `dlm-model`: explores scenarios by name.
+//! `dlm-model [NAME…] [--steps N] [--threads N] [--sweep N] [--list]`: explores scenarios whose name
+//! contains one of these words, or every Nth of the sweep; without either, all scenarios.
 
+use std::process::ExitCode;
 use std::time::Instant;
 
 use dlm_model::model::explore;
 use dlm_model::script::Scenario;
+use dlm_model::{scenarios, sweep};
 
-fn run(label: &str, scenario: &Scenario, limit: usize) -> bool {
-    let start = Instant::now();
-    let report = explore(scenario, 1, limit);
-    println!(
-        "{label}: {} states, {} steps, {} ends, depth {}, {:.1} s{}",
-        report.states,
-        report.steps,
-        report.ends,
-        report.depth,
-        start.elapsed().as_secs_f64(),
-        match (report.exhausted, report.unseen.is_empty()) {
-            (false, _) => ", not exhausted".to_owned(),
-            (true, true) => String::new(),
-            (true, false) => format!(", not seen: {:?}", report.unseen),
+const USAGE: &str = "usage: dlm-model [NAME...] [--steps N] [--threads N] [--sweep N] [--list]";
+
+/// What was asked for.
+struct Wanted {
+    names: Vec<String>,
+    /// Most steps of a scenario.
+    steps: usize,
+    threads: usize,
+    /// Every so manieth of the sweep.
+    sweep: Option<usize>,
+    list: bool,
+}
+
+fn wanted() -> Option<Wanted> {
+    let mut wanted =
+        Wanted { names: Vec::new(), steps: 50_000_000, threads: 2, sweep: None, list: false };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || args.next()?.parse::<usize>().ok().filter(|number| *number > 0);
+        match arg.as_str() {
+            "--steps" => wanted.steps = number()?,
+            "--threads" => wanted.threads = number()?,
+            "--sweep" => wanted.sweep = Some(number()?),
+            "--list" => wanted.list = true,
+            name if name.starts_with('-') => return None,
+            name => wanted.names.push(name.to_owned()),
         }
+    }
+    Some(wanted)
+}
+
+/// Explores a scenario, prints what there is to say, and tells whether all promises were kept.
+fn run(label: &str, scenario: &Scenario, wanted: &Wanted) -> bool {
+    let start = Instant::now();
+    let report = explore(scenario, wanted.threads, wanted.steps);
+    let seconds = start.elapsed().as_secs_f64();
+    let rest = match (report.exhausted, report.unseen.is_empty()) {
+        (false, _) => ", not exhausted".to_owned(),
+        (true, true) => String::new(),
+        (true, false) => format!(", never seen: {:?}", report.unseen),
+    };
+    println!(
+        "{label}: {} states, {} steps, {} ends, at most {} steps deep, {seconds:.1} s{rest}",
+        report.states, report.steps, report.ends, report.depth
     );
     if let Some(fault) = &report.fault {
         println!("{fault}");
@@ -27,26 +59,25 @@ fn run(label: &str, scenario: &Scenario, limit: usize) -> bool {
     report.fault.is_none()
 }
 
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let mut failed = 0;
-    if args.first().is_some_and(|arg| arg == "--sweep") {
-        let from: usize = args[1].parse().expect("a number");
-        let step: usize = args[2].parse().expect("a number");
-        let seconds: u64 = args[3].parse().expect("a number");
-        let start = Instant::now();
-        let mut number = from;
-        while number < dlm_model::sweep::count() && start.elapsed().as_secs() < seconds && failed < 3 {
-            let scenario = dlm_model::sweep::scenario(number);
-            failed += u32::from(!run(&number.to_string(), &scenario, 1_000_000));
-            number += step;
+fn main() -> ExitCode {
+    let Some(wanted) = wanted() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let of = |name: &str| wanted.names.iter().any(|word| name.contains(word.as_str()));
+    let all = scenarios::all();
+    let chosen = all.iter().filter(|s| wanted.names.is_empty() || of(s.name));
+    let mut good = true;
+    if wanted.list {
+        chosen.for_each(|scenario| println!("{}", scenario.name));
+    } else if let Some(every) = wanted.sweep {
+        for number in (0..sweep::count()).step_by(every) {
+            good &= run(&format!("sweep {number}"), &sweep::scenario(number), &wanted);
         }
     } else {
-        for scenario in dlm_model::scenarios::all() {
-            if args.is_empty() || args.iter().any(|name| scenario.name.contains(name.as_str())) {
-                failed += u32::from(!run(scenario.name, &scenario, 3_000_000));
-            }
+        for scenario in chosen {
+            good &= run(scenario.name, scenario, &wanted);
         }
     }
-    std::process::exit(i32::from(failed > 0));
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

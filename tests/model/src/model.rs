@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
+use crate::rest;
 use crate::script::Scenario;
 use crate::witness::{self, Witness};
 use crate::world::World;
-use crate::rest;
 
 /// One thing that can happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,8 +153,11 @@ impl Model for Exploration {
 pub fn explore(scenario: &Scenario, threads: usize, steps_max: usize) -> Report {
     quiet_panics();
     let (ends, seen) = (Arc::default(), Arc::default());
-    let model =
-        Exploration { scenario: scenario.clone(), ends: Arc::clone(&ends), seen: Arc::clone(&seen) };
+    let model = Exploration {
+        scenario: scenario.clone(),
+        ends: Arc::clone(&ends),
+        seen: Arc::clone(&seen),
+    };
     let checker = model
         .checker()
         .threads(threads)
@@ -179,7 +182,8 @@ pub fn explore(scenario: &Scenario, threads: usize, steps_max: usize) -> Report 
 /// What happens on a way through a scenario, step by step, and what is wrong at its end.
 pub fn tell(scenario: &Scenario, way: &[Action]) -> String {
     let mut world = World::new(scenario);
-    let mut text = format!("{}, name {:?}:\n", scenario.name, scenario.key.escape_ascii().to_string());
+    let mut text =
+        format!("{}, name {:?}:\n", scenario.name, scenario.key.escape_ascii().to_string());
     for action in way {
         text += &format!("  {action:?}");
         match action {

@@ -1,7 +1,7 @@
 //! What happens in a scenario: calls of clients, node by node, and what befalls the nodes, in order.
 
-use dlm_core::{Input, Instant, LockFlags, Member, Mode, Node, NodeId, Outbox, Output, Request};
 use dlm_core::{Call, ClientId, LockCall, View, ViewId};
+use dlm_core::{Input, Instant, LockFlags, Member, Mode, Node, NodeId, Outbox, Output, Request};
 
 use crate::witness::Witness;
 use crate::world::World;
@@ -102,6 +102,8 @@ pub struct Scenario {
     pub again: Vec<Step>,
     /// What befalls the nodes, in this order, at any moment.
     pub faults: Vec<Fault>,
+    /// Masters go by slot, whoever asks first.
+    pub nodir: bool,
     /// Views may be skipped (B2).
     pub skips: bool,
     /// Work over many names is cut at every possible place, instead of being done at once.
@@ -126,6 +128,7 @@ impl Scenario {
             programs: vec![Vec::new(); 3],
             again: Vec::new(),
             faults: Vec::new(),
+            nodir: false,
             skips: false,
             slow_work: false,
             timers: false,
@@ -179,6 +182,12 @@ impl Scenario {
     /// What must be true at the end.
     pub fn ends(mut self, end: fn(&World) -> Result<(), String>) -> Self {
         self.end = end;
+        self
+    }
+
+    /// Masters go by slot.
+    pub fn nodir(mut self) -> Self {
+        self.nodir = true;
         self
     }
 

@@ -17,11 +17,7 @@ fn programs() -> Vec<Vec<Step>> {
         vec![lock(0, Mode::EX), unlock(0)],
         vec![lock(0, Mode::PR), unlock(0)],
         vec![lock_with(0, Mode::EX, BYTES), convert_with(0, Mode::NL, BYTES, 7), unlock(0)],
-        vec![
-            lock(0, Mode::PR),
-            convert_with(0, Mode::EX, LockFlags::CONVDEADLK, 0),
-            unlock(0),
-        ],
+        vec![lock(0, Mode::PR), convert_with(0, Mode::EX, LockFlags::CONVDEADLK, 0), unlock(0)],
         vec![lock(0, Mode::PR), convert(0, Mode::CW), unlock(0)],
         vec![lock(0, Mode::CW), convert_with(0, Mode::EX, LockFlags::ALTPR, 0), unlock(0)],
         vec![lock(0, Mode::EX), cancel(0), force],

@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use dlm_core::{
-    ClientId, Errno, Input, Instant, LockId, LockspaceId, Member, Message, Node, NodeId, Outbox, Output, Reason,
-    View, ViewId,
+    ClientId, Errno, Input, Instant, LockId, LockspaceId, Member, Message, Node, NodeId, Outbox,
+    Output, Reason, View, ViewId,
 };
 
 use crate::client::Client;

@@ -1,4 +1,5 @@
-//! Losses, joins and skipped views of recovery.md section 8, in every order of its messages, views, calls and losses.
+//! Losses, joins and skipped views of recovery.md section 8, each in every order of its messages, views,
+//! calls and losses.
 //!
 //! The bounds of each: three nodes, one name, one client per node with the few calls of its program, and the
 //! losses named, in that order, at any moment; work over many names is done at once.

@@ -2,9 +2,7 @@
 
 use dlm_core::{LockFlags, Mode};
 
-use crate::script::{
-    Fault, Scenario, convert, convert_with, lock, lock_with, unlock, unlock_with,
-};
+use crate::script::{Fault, Scenario, convert, convert_with, lock, lock_with, unlock, unlock_with};
 use crate::witness::Witness;
 use crate::world::World;
 
@@ -21,6 +19,32 @@ fn reads_seven(world: &World) -> Result<(), String> {
         Some((7, false) | (_, true)) => Ok(()),
         other => Err(format!("node 2 read {other:?}, and 7 was written")),
     }
+}
+
+/// The reader at node 2 got the bytes that were written, unmarked: nobody was lost.
+pub(super) fn reads_seven_unmarked(world: &World) -> Result<(), String> {
+    match read(world, 2, 0) {
+        Some((7, false)) => Ok(()),
+        other => Err(format!("node 2 read {other:?}, and 7 was written")),
+    }
+}
+
+/// A conversion begins to use the value block while its master is lost: its lock vouches for nothing
+/// that it never read.
+pub fn conversion_begins_to_read() -> Scenario {
+    Scenario::new("conversion begins to read")
+        .directory(&[(&[1, 2, 3], 2), (&[1, 2], 2)])
+        .given(3, &[lock(0, Mode::NL)])
+        .given(2, &[lock_with(0, Mode::EX, BYTES), convert_with(0, Mode::PR, BYTES, 7)])
+        .given(1, &[lock(0, Mode::PR)])
+        .given(2, &[convert_with(0, Mode::PR, BYTES, 0)])
+        .program(1, &[convert_with(0, Mode::PR, BYTES, 0)])
+        .faults(&[Fault::Lose(3)])
+        .sees(&[Witness::Record])
+        .ends(|world| match read(world, 1, 0) {
+            Some((7, false) | (_, true)) => Ok(()),
+            other => Err(format!("node 1 read {other:?}, and 7 was written")),
+        })
 }
 
 /// EX→NL with bytes: the reader gets them, whether the master did it or not (6.2, D14).
@@ -134,5 +158,6 @@ pub fn all() -> Vec<Scenario> {
         cw_to_ex_or_pr(),
         pr_to_ex_demoted(),
         conversion_with_overlaps(),
+        conversion_begins_to_read(),
     ]
 }

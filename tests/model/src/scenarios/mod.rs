@@ -6,10 +6,11 @@
 use crate::script::Scenario;
 
 pub mod conversions;
+pub mod nodir;
 pub mod races;
 pub mod steps;
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
-    [races::all(), steps::all(), conversions::all()].concat()
+    [races::all(), steps::all(), conversions::all(), nodir::all()].concat()
 }

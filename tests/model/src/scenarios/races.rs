@@ -2,9 +2,7 @@
 
 use dlm_core::{LockFlags, Mode};
 
-use crate::script::{
-    Fault, Scenario, Step, cancel, convert, lock, lock_with, unlock, unlock_with,
-};
+use crate::script::{Fault, Scenario, Step, cancel, convert, lock, lock_with, unlock, unlock_with};
 use crate::witness::Witness;
 
 /// A lock that excludes everybody, and its end.
