@@ -14,6 +14,7 @@
 
 mod calls;
 pub mod client;
+pub mod lease;
 pub mod model;
 pub mod rest;
 pub mod scenarios;
