@@ -7,7 +7,7 @@ use dlm_model::script::Scenario;
 const STEPS_MAX: usize = 1_500_000;
 
 /// Every order of a scenario keeps all promises, none is left out, and what it is about happens.
-pub fn holds(scenario: &Scenario) {
+pub(crate) fn holds(scenario: &Scenario) {
     let report = explore(scenario, 1, STEPS_MAX);
     println!(
         "{}: {} states, {} steps, {} ends, at most {} steps deep",
