@@ -7,6 +7,7 @@
 
 mod agree;
 mod backend;
+mod hindered;
 mod message;
 mod order;
 mod renewal;

@@ -19,6 +19,7 @@ use std::time::Duration;
 use dlm_core::{Instant, Member, NodeId, View};
 use dlm_ipc::control::{MemberRecord, StaysRecord};
 
+use super::hindered::Hindered;
 use super::message::{Event, Hello, Left, Lineage, LostRecord, Message, Process, Ring, Tag};
 use super::renewal::Ticks;
 use super::views::Views;
@@ -31,6 +32,8 @@ const SILENT_TICKS: u64 = 16;
 /// A pause of our own from which on others may have gone on without us.
 const GAP: Duration = Duration::from_millis(SILENT_TICKS * 250);
 
+/// How long the engine may deliver nothing, as it does while it forms a ring, before nothing is granted.
+const STALL: Duration = Duration::from_millis(2 * SILENT_TICKS * 250);
 /// What hinders for so long is logged; each change of the ring hinders for a moment.
 const NOTEWORTHY: Duration = Duration::from_millis(750);
 
@@ -135,6 +138,10 @@ pub(crate) struct Order {
     pub(super) banned: BTreeSet<(u32, u64)>,
     pub(super) views: Views,
     own_ticks: u64,
+    /// When one of them came back last.
+    came_back: Instant,
+    /// When one was sent that has not come back.
+    tick_out: Option<Instant>,
     heard: BTreeMap<Process, u64>,
     pub(super) ticks: Ticks,
     next_tick: Instant,
@@ -146,19 +153,6 @@ pub(crate) struct Order {
     pub(super) hindered: Option<(Hindered, Instant)>,
     logged: Option<Hindered>,
     pub(super) acts: VecDeque<Act>,
-}
-
-/// What keeps this daemon from acting.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Hindered {
-    /// Group and quorum speak of different rings, or not at all yet.
-    RingId,
-    /// The ring is not quorate.
-    Quorum,
-    /// These nodes have not introduced themselves.
-    Hello(Vec<u32>),
-    /// This daemon stood still, or has yet to be taken in.
-    Admission,
 }
 
 impl Order {
@@ -192,6 +186,8 @@ impl Order {
             banned: BTreeSet::new(),
             views,
             own_ticks: 0,
+            came_back: now,
+            tick_out: None,
             heard: BTreeMap::new(),
             ticks: Ticks::default(),
             next_tick: now,
@@ -230,10 +226,18 @@ impl Order {
                 paused / 1_000_000
             ));
         }
+        if !self.is_joined() {
+            self.came_back = now;
+        }
         if self.is_joined() && now >= self.next_tick {
             self.next_tick = now.after(TICK);
-            self.send(Message::Tick { at: now.0, heard: self.ticks.heard() });
             self.expire();
+            // One at a time: what the engine holds up must not come back all at once, as if the others
+            // had been silent.
+            if self.tick_out.is_none_or(|sent| now >= sent.after(STALL)) {
+                self.tick_out = Some(now);
+                self.send(Message::Tick { at: now.0, heard: self.ticks.heard() });
+            }
         }
         self.evaluate();
     }
@@ -273,6 +277,7 @@ impl Order {
         self.group.clear();
         self.hellos.clear();
         self.heard.clear();
+        self.tick_out = None;
         self.views.forget();
         self.end_life("corosync is lost");
         self.evaluate();
@@ -365,6 +370,8 @@ impl Order {
 
     fn on_own_tick(&mut self, at: Instant) {
         self.own_ticks += 1;
+        self.came_back = self.now;
+        self.tick_out = self.tick_out.filter(|sent| *sent > at);
         if self.gap.is_some_and(|gap| at >= gap) {
             self.gap = None;
         }
@@ -447,8 +454,7 @@ impl Order {
             let words = what.words();
             self.log(words);
         }
-        let good = self.agreed.is_some()
-            && (self.may_act() && self.is_agreed() && self.takes_part() && self.gap.is_none());
+        let good = self.hindered.is_none();
         if std::mem::replace(&mut self.standing, good) != good {
             self.acts.push_back(Act::Standing(good));
         }
@@ -463,6 +469,8 @@ impl Order {
             Some(Hindered::Hello(self.unheard()))
         } else if !self.takes_part() || self.gap.is_some() {
             Some(Hindered::Admission)
+        } else if self.now >= self.came_back.after(STALL) {
+            Some(Hindered::Stalled)
         } else {
             None
         }
@@ -539,38 +547,6 @@ impl Order {
 
     pub(super) fn log(&mut self, line: String) {
         self.acts.push_back(Act::Log(line));
-    }
-}
-
-impl Hindered {
-    /// A sentence.
-    pub(crate) fn words(&self) -> String {
-        match self {
-            Self::RingId => {
-                "wait ringid: group and quorum have to speak of the same ring; corosync is forming one"
-                    .to_owned()
-            }
-            Self::Quorum => {
-                "wait quorum: this node's part of the cluster is not quorate; more nodes have to \
-                 come back (corosync-quorumtool -s shows which are here)"
-                    .to_owned()
-            }
-            Self::Hello(nodes) => format!(
-                "wait messages: daemons of nodes {} have not introduced themselves",
-                nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
-            ),
-            Self::Admission => "wait messages: this node has yet to be taken in".to_owned(),
-        }
-    }
-
-    /// The status of a change that waits (libdlm-abi.md 4.3).
-    pub(crate) fn status(&self) -> String {
-        match self {
-            Self::RingId => "wait ringid".to_owned(),
-            Self::Quorum => "wait quorum".to_owned(),
-            Self::Hello(nodes) => format!("wait messages {}", nodes.len()),
-            Self::Admission => "wait messages 1".to_owned(),
-        }
     }
 }
 

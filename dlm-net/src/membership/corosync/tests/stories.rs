@@ -295,3 +295,17 @@ fn where_there_is_a_lease_time_makes_the_lost_harmless() {
     world.rounds(100);
     assert_eq!((world.is_quiet(), view(&world, 1).members.len()), (Ok(()), 2));
 }
+
+#[test]
+fn an_engine_that_delivers_nothing_for_long_ends_granting() {
+    let mut world = trio();
+    for _ in 0..200 {
+        world.now += 50_000_000;
+        let now = Instant(world.now);
+        world.node_mut(2).order.on_time(now, 1000);
+        world.obey(2);
+    }
+    assert!(!world.node(2).standing);
+    world.rounds(40);
+    assert_eq!((world.node(2).standing, lives_over(&world)), (true, vec![0, 0, 0]));
+}
