@@ -78,7 +78,7 @@ impl LockTable {
         let mode = lock.requested.take().expect("a conversion asks for a mode");
         let granted = lock.granted.expect("a granted lock has a mode");
         if let Some(away) = lock.away_mut() {
-            away.cancel_status = None; // of an earlier operation, whose cancel came too late
+            away.cancel_status.take_if(|_| !cluster_fault("late-limit-names-next-cancel")); // of an earlier operation, whose cancel came too late
         }
         let recorded = lock.away().and_then(|away| away.moving).is_some_and(|m| m.sent.is_some());
         let bytes = lock.flags.any(LockFlags::VALBLK | LockFlags::IVVALBLK);
@@ -262,12 +262,6 @@ impl LockTable {
         match used.role.as_deref() {
             None => self.tidy_resource(cx, resource),
             Some(role) if role.is_unused() => self.tidy_remote(cx, resource),
-            Some(Role { kind: Kind::Lookup { .. }, own, parked, .. })
-                if own.is_empty() && parked.is_empty() && cluster_fault("look-ups-dropped") =>
-            {
-                self.resources[resource].role = None;
-                self.forget_resource(resource);
-            }
             Some(_) => {}
         }
     }

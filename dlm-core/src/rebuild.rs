@@ -257,7 +257,9 @@ impl LockTable {
         let writes = match record.flight {
             Flight::Convert(mode) if held.is_down(mode) && !cluster_fault("lowering-undone") => {
                 lock.granted = Some(mode);
-                lock.told = Mode::NL;
+                if !cluster_fault("lowered-not-told-anew") {
+                    lock.told = Mode::NL;
+                }
                 record.lowered = true;
                 value_move(Some(held), mode) == ValueMove::Write
             }

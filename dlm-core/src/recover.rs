@@ -131,7 +131,9 @@ impl LockTable {
                     // A mastership of the old view refuses nothing in the new one.
                     self.cluster.marks.names_waited += 1;
                     self.set_role(resource, Kind::Lookup { first, refused: None });
-                    self.look_up(cx, resource);
+                    if !cluster_fault("look-ups-not-repeated") {
+                        self.look_up(cx, resource);
+                    }
                 }
                 Kind::Leaving => {
                     let name = self.resources[resource].name.clone();

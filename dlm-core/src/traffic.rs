@@ -208,7 +208,7 @@ impl LockTable {
     fn answered_lock(&self, from: Member, id: LockId) -> Option<u32> {
         let index = self.find_lock(id)?;
         let away = self.locks[index].away()?;
-        (away.master == Some(from) || cluster_fault("any-master-heard")).then_some(index)
+        (away.master == Some(from)).then_some(index)
     }
 
     fn answer_unknown(
@@ -459,7 +459,8 @@ impl LockTable {
         lock.sb_flags = now.sb_flags;
         lock.saw_value_seq(now.value_seq);
         lock.token = now.token;
-        let parting = lock.away().is_some_and(|away| away.parting);
+        let parting = lock.away().is_some_and(|away| away.parting)
+            && !cluster_fault("parting-bytes-overwritten");
         if now.value.is_some() && lock.value().is_some() && !parting {
             lock.rare().value = now.value;
             if let Some(away) = lock.away_mut() {

@@ -1,97 +1,119 @@
-//! The world: nodes, what travels between them, and the membership that all of them are told.
+//! The world: nodes, time, and what happens next.
 //!
-//! Time is a heap of events; nothing happens but events, and every choice comes from the seed. The
-//! membership is the simulation's own (it knows who is dead): views and «safe» reach each node late,
-//! at different times, and sometimes only the latest one.
+//! Time is a heap of events; nothing happens but events, and every choice comes from the seed. A run is
+//! some rounds of a rough phase and a healed one, in which everything must come to rest within a bound;
+//! at the end everything is given up and nothing may be left.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::rc::Rc;
 
-use dlm_core::{
-    ClientId, Input, Instant, Layout, LockspaceId, Member, Message, Node, NodeId, Outbox, Output, Request,
-    View, ViewId,
-};
+use dlm_core::{ClientId, Input, Instant, LockspaceId, Member, Node, NodeId, Outbox, Output, View};
 
-use crate::client::Client;
+use crate::client::{Client, Heard};
+use crate::lives::{Ghost, Orphan};
+use crate::membership::Membership;
+use crate::net::{Net, Packet, Parcel};
+use crate::options::{MS, Options};
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 
-/// Milliseconds of the world, in its microseconds.
-pub const MS: u64 = 1000;
-
-/// How rough a run is; drawn from the seed, so that runs differ in kind (swarm).
+/// Something that will happen.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Nodes at the start.
-    pub nodes: usize,
-    /// Clients per node.
-    pub clients: usize,
-    /// Names they use.
-    pub names: usize,
-    /// Length of the rough phase.
-    pub rough: u64,
-    /// Longest delay of a message.
-    pub delay: u64,
-    /// Crashes, in percent per 100 ms.
-    pub crashes: u64,
-    /// Nodes cut off alive, in percent per 100 ms.
-    pub cuts: u64,
-    /// Client deaths, in percent per 100 ms.
-    pub deaths: u64,
-    /// How late `safe` may come.
-    pub safe_delay: u64,
-    /// Masters are the owners of their names' slots.
-    pub nodir: bool,
-    /// Print every event.
-    pub trace: bool,
+pub(crate) enum Event {
+    Deliver { from: usize, to: usize, parcel: Parcel },
+    Packet { from: usize, to: usize, connection: u64, packet: Packet },
+    Link { node: usize, life: u64, with: usize },
+    Dial { node: usize, with: usize },
+    Tick { node: usize, life: u64 },
+    Act { node: usize, life: u64, client: usize },
+    Take { node: usize, life: u64, client: ClientId },
+    GiveWay { node: usize, life: u64, client: ClientId, user: u64 },
+    Reopen { node: usize, life: u64, client: usize },
+    TellView { node: usize, life: u64, space: usize, view: Rc<View> },
+    TellSafe { node: usize, life: u64, member: Member },
+    TellExcluded { node: usize, life: u64 },
+    Renew { node: usize, life: u64 },
+    LeaseOver { node: usize, life: u64, until: u64 },
+    LeaseSafe { life: Member },
+    Notice { life: Member, sure: bool },
+    Decide { space: usize },
+    BecomeSafe { life: Member },
+    Gone { ghost: u64 },
+    Start { node: usize },
+    Mend { node: usize },
+    Wake { node: usize, life: u64 },
+    Heal { from: usize, to: usize },
+    Faults,
 }
 
-impl Options {
-    /// The kind of run that a seed stands for.
-    pub fn of_seed(seed: u64, nodes: usize) -> Self {
-        let mut rng = Rng::new(seed ^ 0xabcd);
-        Self {
-            nodes,
-            clients: rng.range(1, 4) as usize,
-            names: rng.range(1, 6) as usize,
-            rough: rng.range(500, 3000) * MS,
-            delay: *rng.pick(&[300, 2 * MS, 20 * MS]),
-            crashes: *rng.pick(&[0, 3, 10, 25]),
-            cuts: *rng.pick(&[0, 0, 5, 15]),
-            deaths: *rng.pick(&[0, 5, 20]),
-            safe_delay: *rng.pick(&[1, 20 * MS, 400 * MS]),
-            nodir: rng.chance(30) || std::env::var_os("NODIR").is_some(),
-            trace: false,
-        }
+impl Event {
+    /// Whose doing it is, and of which life; none for what happens to the world.
+    fn actor(&self) -> Option<(usize, Option<u64>)> {
+        Some(match self {
+            Self::Deliver { to, .. } | Self::Packet { to, .. } => (*to, None),
+            Self::Link { node, life, .. }
+            | Self::Tick { node, life }
+            | Self::Act { node, life, .. }
+            | Self::Take { node, life, .. }
+            | Self::GiveWay { node, life, .. }
+            | Self::Reopen { node, life, .. }
+            | Self::TellView { node, life, .. }
+            | Self::TellSafe { node, life, .. }
+            | Self::TellExcluded { node, life }
+            | Self::Renew { node, life } => (*node, Some(*life)),
+            _ => return None,
+        })
     }
 }
 
-/// Something that will happen.
-#[derive(Debug)]
-enum Event {
-    Deliver { from: usize, life: u64, to: usize, to_life: u64, message: Box<Message> },
-    Tick { node: usize, life: u64 },
-    Act { node: usize, life: u64, client: usize },
-    TellView { node: usize, life: u64 },
-    TellSafe { node: usize, life: u64, member: Member },
-    Change { members: Vec<Member> },
-    BecomeSafe { member: Member },
-    Kill { node: usize, life: u64 },
-    Start { node: usize },
-    Faults,
+/// What the world is in the middle of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Everything happens.
+    Rough,
+    /// Faults heal and nobody asks for anything: all must come to rest.
+    Heal,
+    /// Everything is given up.
+    LetGo,
+}
+
+/// A node's stay in a lockspace.
+#[derive(Clone, Debug)]
+pub(crate) struct Stay {
+    pub(crate) member: Member,
+    pub(crate) id: LockspaceId,
+    /// The view it installed.
+    pub(crate) view: Option<Rc<View>>,
+    /// Who it knows to be harmless.
+    pub(crate) safe: BTreeSet<Member>,
 }
 
 /// A place for a node's lives.
 pub(crate) struct Host {
-    pub(crate) member: Member,
+    pub(crate) life: Member,
     pub(crate) node: Node,
     pub(crate) alive: bool,
-    /// Cut off from the others, still alive.
-    cut: bool,
+    /// Cut off from all others.
+    pub(crate) cut: bool,
+    /// Its daemon stands still.
+    pub(crate) paused: bool,
+    /// What happened to it meanwhile.
+    pub(crate) backlog: Vec<Event>,
+    /// The cluster goes on without this life, which does not know it.
+    pub(crate) excluded: bool,
     pub(crate) clients: Vec<Client>,
-    pub(crate) space: Option<LockspaceId>,
-    told_view: u32,
+    pub(crate) orphans: Vec<Orphan>,
+    /// By lockspace.
+    pub(crate) stays: Vec<Option<Stay>>,
+    /// By its own clock; the end of time where there are no leases.
+    pub(crate) lease_until: u64,
+    /// When its lease was renewed last, by the world's clock.
+    pub(crate) renewed: u64,
     tick_at: Option<u64>,
+    /// Its clock's speed, per 1,000, and start.
+    speed: u64,
+    offset: u64,
 }
 
 /// The whole.
@@ -101,15 +123,16 @@ pub struct World {
     pub(crate) options: Options,
     pub(crate) hosts: Vec<Host>,
     pub(crate) oracle: Oracle,
-    pub(crate) calm: bool,
+    pub(crate) phase: Phase,
+    pub(crate) net: Net,
+    pub(crate) membership: Membership,
+    /// Clients whose daemon is gone and who may not know it yet.
+    pub(crate) ghosts: BTreeMap<u64, Ghost>,
     heap: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     next_event: u64,
-    last_delivery: BTreeMap<(usize, usize), u64>,
-    view: View,
-    safe: BTreeSet<Member>,
-    excluded: BTreeSet<Member>,
-    lives: u64,
+    pub(crate) lives: u64,
+    pub(crate) client_lives: u64,
     /// Messages sent between nodes.
     pub messages: u64,
     /// Views agreed.
@@ -129,44 +152,66 @@ impl World {
             now: 0,
             hosts: Vec::new(),
             oracle: Oracle::default(),
-            calm: false,
+            phase: Phase::Rough,
+            net: Net::default(),
+            membership: Membership::new(options.spaces),
+            ghosts: BTreeMap::new(),
             heap: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_event: 0,
-            last_delivery: BTreeMap::new(),
-            view: View { id: ViewId(100), members: Vec::new(), unsafe_members: Vec::new() },
-            safe: BTreeSet::new(),
-            excluded: BTreeSet::new(),
             lives: 0,
+            client_lives: 0,
             messages: 0,
             views: 0,
             options,
         };
         for index in 0..world.options.nodes {
             let member = Member { node: NodeId(index as u32 + 1), incarnation: 0 };
-            world.hosts.push(Host::dead(member));
+            let mut host = Host::dead(member, world.options.spaces);
+            let drift = world.options.drift;
+            host.speed = 1000 - drift + world.rng.below(2 * drift + 1);
+            host.offset = world.rng.below(1_000_000);
+            world.hosts.push(host);
             world.at(index as u64 * MS, Event::Start { node: index });
         }
-        world.at(100 * MS, Event::Faults);
+        world.at(world.options.period, Event::Faults);
         world
     }
 
-    /// Runs the rough phase, then heals everything and demands that all comes to rest.
+    /// Runs the world to its end.
     pub fn run(&mut self) -> Result<(), String> {
-        while let Some(event) = self.next(self.options.rough) {
-            self.handle(event)?;
+        for _ in 0..self.options.rounds {
+            self.phase = Phase::Rough;
+            let end = self.now + self.options.rough;
+            while let Some(event) = self.next(end) {
+                self.handle(event)?;
+            }
+            self.now = self.now.max(end);
+            self.phase = Phase::Heal;
+            self.until(Self::is_settled)?;
+            self.check_rest()?;
         }
-        self.calm = true;
-        let end = self.options.rough + 120_000 * MS;
+        self.phase = Phase::LetGo;
+        self.until(Self::is_empty)
+    }
+
+    /// Goes on until something is so; how long that may take is bounded.
+    fn until(&mut self, so: impl Fn(&Self) -> bool) -> Result<(), String> {
+        let options = &self.options;
+        let slowest = options.period + options.notice + options.delay + options.slow.1;
+        let end = self.now + 60_000 * MS + 200 * slowest + 20 * options.safe_delay;
         let mut checks = 0;
         while let Some(event) = self.next(end) {
             self.handle(event)?;
             checks += 1;
-            if checks % 50 == 0 && self.at_rest() {
+            if checks % 50 == 0 && so(self) {
                 return Ok(());
             }
         }
-        if self.at_rest() { Ok(()) } else { Err(format!("liveness: {}", self.unrest())) }
+        if so(self) {
+            return Ok(());
+        }
+        Err(format!("liveness: {:?} has no end: {}", self.phase, self.unrest()))
     }
 
     fn next(&mut self, end: u64) -> Option<Event> {
@@ -179,212 +224,165 @@ impl World {
         self.events.remove(&id)
     }
 
-    fn at(&mut self, at: u64, event: Event) {
+    pub(crate) fn at(&mut self, at: u64, event: Event) {
         self.next_event += 1;
         self.heap.push(Reverse((at, self.next_event)));
         self.events.insert(self.next_event, event);
     }
 
-    fn later(&mut self, longest: u64, event: Event) {
+    /// After a while of at most this length.
+    pub(crate) fn later(&mut self, longest: u64, event: Event) {
         let at = self.now + self.rng.below(longest.max(1)) + 1;
         self.at(at, event);
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), String> {
+    pub(crate) fn phase_is_rough(&self) -> bool {
+        self.phase == Phase::Rough
+    }
+
+    pub(crate) fn handle(&mut self, event: Event) -> Result<(), String> {
         if self.options.trace {
             println!("{:>9} {event:?}", self.now);
         }
+        if let Some((node, life)) = event.actor() {
+            let host = &mut self.hosts[node];
+            let now = host.alive && life.is_none_or(|life| life == host.life.incarnation);
+            if host.alive && host.paused {
+                host.backlog.push(event);
+                return Ok(());
+            }
+            if !now {
+                if matches!(event, Event::Deliver { .. }) {
+                    self.net.under_way -= 1;
+                }
+                return Ok(());
+            }
+        }
+        self.happen(event)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Deliver { from, life, to, to_life, message } => {
-                // A session is between two lives; what is left of it ends with either.
-                let sender = self.member_of_life(from, life);
-                if self.lives_now(to, to_life) && !self.hosts[to].cut {
-                    self.step(to, Input::Peer(sender.node, *message))?;
-                }
+            Event::Deliver { from, to, parcel } => {
+                self.net.under_way -= 1;
+                self.deliver(from, to, parcel)
             }
-            Event::Tick { node, life } if self.lives_now(node, life) => {
+            Event::Packet { from, to, connection, packet } => {
+                self.arrived(from, to, connection, packet)
+            }
+            Event::Link { node, with, .. } => {
+                self.link(node, with);
+                Ok(())
+            }
+            Event::Dial { node, with } => {
+                self.dial(node, with);
+                Ok(())
+            }
+            Event::Tick { node, .. } => {
                 self.hosts[node].tick_at = None;
-                self.step(node, Input::Tick)?;
+                self.step(node, Input::Tick).map(drop)
             }
-            Event::Act { node, life, client } if self.lives_now(node, life) => {
+            Event::Act { node, life, client } => {
                 self.act(node, client)?;
-                let pause = if self.calm { 2 * MS } else { self.rng.range(100, 5 * MS) };
-                self.at(self.now + pause, Event::Act { node, life, client });
+                let letting_go = self.phase == Phase::LetGo;
+                let pause = if letting_go { self.options.period } else { self.options.pace };
+                self.later(pause, Event::Act { node, life, client });
+                Ok(())
             }
-            Event::TellView { node, life } if self.lives_now(node, life) => self.tell_view(node)?,
-            Event::TellSafe { node, life, member } if self.lives_now(node, life) => {
-                self.step(node, Input::Safe(member))?;
+            Event::Take { node, client, .. } => {
+                let slot = client.slot as usize;
+                let same = self.hosts[node].clients.get(slot).is_some_and(|c| c.id == client);
+                if same { self.take_inbox(node, slot) } else { Ok(()) }
             }
-            Event::Change { members } => self.change(members),
-            Event::BecomeSafe { member } => self.become_safe(member),
-            Event::Kill { node, life } if self.lives_now(node, life) => self.kill(node),
-            Event::Start { node } => self.start(node)?,
+            Event::GiveWay { node, client, user, .. } => {
+                let slot = client.slot as usize;
+                let same = self.hosts[node].clients.get(slot).is_some_and(|c| c.id == client);
+                if same { self.give_way(node, slot, user) } else { Ok(()) }
+            }
+            Event::Reopen { node, client, .. } => self.reopen(node, client),
+            Event::Start { node } => self.start(node),
+            Event::Gone { ghost } => {
+                self.ghost_gone(ghost);
+                Ok(())
+            }
             Event::Faults => self.faults(),
-            _ => {}
+            other => self.membership_event(other),
         }
-        Ok(())
     }
 
-    fn lives_now(&self, node: usize, life: u64) -> bool {
-        self.hosts[node].alive && self.hosts[node].member.incarnation == life
-    }
-
-    fn member_of_life(&self, node: usize, life: u64) -> Member {
-        Member { node: NodeId(node as u32 + 1), incarnation: life }
-    }
-
-    /// A new life of a node: its daemon starts and its clients create the lockspace.
-    fn start(&mut self, node: usize) -> Result<(), String> {
-        let old = self.hosts[node].member;
-        if self.hosts[node].alive || (old.incarnation != 0 && !self.safe.contains(&old)) {
-            self.later(50 * MS, Event::Start { node });
+    /// A message reaches a node. What its view does not admit must have no effect (R1, R2).
+    pub(crate) fn deliver(&mut self, from: usize, to: usize, parcel: Parcel) -> Result<(), String> {
+        let host = &self.hosts[to];
+        if parcel.to_life != host.life || self.is_muted(parcel.life, to) {
             return Ok(());
         }
-        self.lives += 1;
-        let life = self.lives;
-        let member = Member { incarnation: life, ..old };
-        let mut daemon = Node::new(member);
-        daemon.set_layout(b"sim", Layout { nodir: self.options.nodir, masters: Vec::new() });
-        self.hosts[node] = Host { alive: true, node: daemon, ..Host::dead(member) };
-        for client in 0..self.options.clients {
-            let id = ClientId::new(client as u32, life as u32);
-            self.hosts[node].clients.push(Client::new(id, life * 100 + client as u64));
-            self.step(node, Input::Client(id, Request::create("sim", 1000 + client as u32)))?;
-            self.later(10 * MS, Event::Act { node, life, client });
-        }
-        Ok(())
-    }
-
-    /// The end of a life: nothing is told to anybody.
-    fn kill(&mut self, node: usize) {
-        let host = &mut self.hosts[node];
-        host.alive = false;
-        let member = host.member;
-        let clients = core::mem::take(&mut host.clients);
-        for client in &clients {
-            client.forget(&mut self.oracle);
-        }
-        if self.view.members.contains(&member) {
-            let members = self.view.members.iter().copied().filter(|m| *m != member).collect();
-            self.later(100 * MS, Event::Change { members });
-        }
-        self.later(self.options.safe_delay + 1, Event::BecomeSafe { member });
-        self.later(300 * MS, Event::Start { node });
-    }
-
-    /// Membership agrees on new members; everybody hears of it sooner or later.
-    fn change(&mut self, members: Vec<Member>) {
-        // Changes are made against the view of now: keep whoever came meanwhile, drop the dead.
-        let mut members = members;
-        members.extend(self.view.members.iter().copied());
-        members.sort();
-        members.dedup();
-        let hosts = &self.hosts;
-        members.retain(|member| {
-            let host = &hosts[member.node.0 as usize - 1];
-            host.member == *member && host.alive && !host.cut
+        let message = *parcel.message;
+        let sender = Member { incarnation: message.from, node: parcel.life.node };
+        let stay = host.stays.iter().flatten().find(|stay| stay.member.incarnation == message.to);
+        let view = stay.and_then(|stay| stay.view.clone());
+        let void = view.is_none_or(|view| {
+            let tag = match &message.body {
+                dlm_core::message::Body::Tagged(tag, _) => Some(*tag),
+                dlm_core::message::Body::Traffic(_) => None,
+            };
+            !view.members.contains(&sender) || tag.is_some_and(|tag| tag != view.id)
         });
-        if members == self.view.members {
-            return;
-        }
-        for gone in self.view.members.iter().filter(|member| !members.contains(member)) {
-            self.excluded.insert(*gone);
-        }
-        let unsafe_members = self.excluded.difference(&self.safe).copied().collect();
-        self.view = View { id: ViewId(self.view.id.0 + 1), members, unsafe_members };
-        self.views += 1;
-        for member in self.view.members.clone() {
-            let node = member.node.0 as usize - 1;
-            let life = member.incarnation;
-            self.later(self.options.delay * 2, Event::TellView { node, life });
+        let what = void.then(|| message.clone());
+        let outputs = self.step(to, Input::Peer(NodeId(from as u32 + 1), message))?;
+        match what {
+            Some(message) if !outputs.is_empty() && self.options.lease.is_none() => Err(format!(
+                "old view: node {} acted on {message:?} from {sender:?}: {outputs:?}",
+                to + 1
+            )),
+            _ => Ok(()),
         }
     }
 
-    fn tell_view(&mut self, node: usize) -> Result<(), String> {
-        let host = &mut self.hosts[node];
-        let Some(space) = host.space else {
-            let life = host.member.incarnation;
-            self.later(MS, Event::TellView { node, life });
-            return Ok(());
-        };
-        if host.told_view < self.view.id.0 && self.view.members.contains(&host.member) {
-            host.told_view = self.view.id.0;
-            let view = self.view.clone();
-            self.step(node, Input::View(space, view))?;
-        }
-        Ok(())
+    /// A node's clock now.
+    pub(crate) fn clock(&self, node: usize) -> Instant {
+        let host = &self.hosts[node];
+        Instant(self.now * host.speed + host.offset)
     }
 
-    fn become_safe(&mut self, member: Member) {
-        self.safe.insert(member);
-        for node in 0..self.hosts.len() {
-            if self.hosts[node].alive {
-                let life = self.hosts[node].member.incarnation;
-                self.later(self.options.delay * 3, Event::TellSafe { node, life, member });
-            }
-        }
+    /// When a node's clock will show this.
+    pub(crate) fn world_time(&self, node: usize, at: Instant) -> u64 {
+        let host = &self.hosts[node];
+        at.0.saturating_sub(host.offset).div_ceil(host.speed)
     }
 
-    /// Draws faults while the world is rough; heals what is cut when it is calm.
-    fn faults(&mut self) {
-        for node in 0..self.hosts.len() {
-            let host = &self.hosts[node];
-            let life = host.member.incarnation;
-            let alive = self.hosts.iter().filter(|host| host.alive && !host.cut).count();
-            if !host.alive {
-                continue;
-            }
-            if host.cut {
-                if self.calm || self.rng.chance(30) {
-                    self.later(50 * MS, Event::Kill { node, life });
-                }
-            } else if !self.calm && alive > 1 && self.rng.chance(self.options.crashes) {
-                self.kill(node);
-            } else if !self.calm && alive > 1 && self.rng.chance(self.options.cuts) {
-                self.hosts[node].cut = true;
-                let member = self.hosts[node].member;
-                let members = self.view.members.iter().copied().filter(|m| *m != member).collect();
-                self.later(100 * MS, Event::Change { members });
-            }
-        }
-        if !self.calm {
-            self.client_deaths();
-        }
-        self.at(self.now + 100 * MS, Event::Faults);
-    }
-
-    fn client_deaths(&mut self) {
-        for node in 0..self.hosts.len() {
-            if self.hosts[node].alive && self.rng.chance(self.options.deaths) {
-                let client = self.rng.below(self.options.clients as u64) as usize;
-                // The new life of a client opens the lockspace again.
-                let _ = self.restart_client(node, client);
-            }
-        }
+    /// Whether a node is without the lease it needs.
+    pub(crate) fn is_frozen(&self, node: usize) -> bool {
+        self.clock(node).0 >= self.hosts[node].lease_until
     }
 
     /// Feeds one input and carries out what comes of it.
     pub(crate) fn step(&mut self, node: usize, input: Input<'_>) -> Result<Vec<Output>, String> {
         let mut out = Outbox::new();
-        let now = Instant(self.now * 1000);
+        let now = self.clock(node);
         let host = &mut self.hosts[node];
         host.node.step(now, input, &mut out);
         host.node.check();
         let outputs: Vec<Output> = out.drain().collect();
+        if self.is_frozen(node)
+            && let Some(output) = outputs.iter().find(|output| grants(output))
+        {
+            return Err(format!("lease: node {} without a lease says {output:?}", node + 1));
+        }
         for output in &outputs {
             self.carry_out(node, output)?;
         }
         self.arm(node);
+        self.flush(node);
         Ok(outputs)
     }
 
     fn arm(&mut self, node: usize) {
-        let host = &self.hosts[node];
-        let Some((at, _)) = host.node.deadline() else { return };
-        let at = at.0.div_ceil(1000).max(self.now);
+        let Some((at, _)) = self.hosts[node].node.deadline() else { return };
+        let at = self.world_time(node, at).max(self.now);
+        let host = &mut self.hosts[node];
         if host.tick_at.is_none_or(|armed| armed > at || armed < self.now) {
-            let life = host.member.incarnation;
-            self.hosts[node].tick_at = Some(at);
+            host.tick_at = Some(at);
+            let life = host.life.incarnation;
             self.at(at, Event::Tick { node, life });
         }
     }
@@ -394,40 +392,38 @@ impl World {
             println!("          node {} {output:?}", node + 1);
         }
         match output {
-            Output::Send { to, message } => {
-                self.messages += 1;
-                let (from, to_life) = (node, to.incarnation);
-                let to = to.node.0 as usize - 1;
-                if self.hosts[node].cut || self.hosts[to].cut {
-                    return Ok(());
+            Output::Send { to, message } => self.send(node, *to, message),
+            Output::Reply { client, result } => {
+                let slot = client.slot as usize;
+                let state = self.hosts[node].clients.get_mut(slot).filter(|c| c.id == *client);
+                if let Some(state) = state.filter(|_| result.is_ok()) {
+                    state.open = true; // the first reply says that its lockspace is open
                 }
-                let life = self.hosts[node].member.incarnation;
-                let wanted = self.now + self.rng.below(self.options.delay) + 50;
-                let last = self.last_delivery.entry((from, to)).or_default();
-                *last = wanted.max(*last + 1);
-                let at = *last;
-                let message = Box::new(message.clone());
-                self.at(at, Event::Deliver { from, life, to, to_life, message });
+                Ok(())
             }
-            Output::Reply { client, result: Ok(_) } => {
-                if let Some(state) = self.hosts[node].clients.get_mut(client.slot as usize) {
-                    state.replied(*client);
-                }
+            Output::Complete { client, completion } => {
+                self.tell_client(node, *client, Heard::Completion(completion.clone()))
             }
-            Output::Complete { client, completion } => self.completed(node, *client, completion)?,
-            Output::Join { lockspace, .. } => {
-                let host = &mut self.hosts[node];
-                host.space = Some(*lockspace);
-                let members = vec![host.member];
-                self.later(5 * MS, Event::Change { members });
+            Output::Blocking { client, blocking } => {
+                let heard = Heard::Blocking { user: blocking.user, mode: blocking.mode };
+                self.tell_client(node, *client, heard)
             }
-            Output::NeedView { .. } => {
-                let members = self.view.members.clone();
-                self.later(5 * MS, Event::Change { members });
+            Output::Join { lockspace, name, member, .. } => {
+                self.join(node, *lockspace, name, *member);
+                Ok(())
             }
-            _ => {}
+            Output::Leave { name, .. } => {
+                self.left(node, name);
+                Ok(())
+            }
+            Output::NeedView { lockspace } => {
+                let stays = self.hosts[node].stays.iter();
+                let space = stays.flatten().position(|stay| stay.id == *lockspace);
+                self.membership.renew.extend(space);
+                Ok(())
+            }
+            Output::Acknowledge { .. } | Output::Lost { .. } => Ok(()),
         }
-        Ok(())
     }
 
     /// Grants seen.
@@ -435,52 +431,51 @@ impl World {
         self.oracle.grants
     }
 
-    fn at_rest(&self) -> bool {
-        let hosts_rest = self.hosts.iter().all(|host| {
-            host.alive
-                && !host.cut
-                && host.told_view == self.view.id.0
-                && host.clients.iter().all(Client::is_idle)
-                && host.node.lockspaces().iter().all(|space| space.locks == 0)
-        });
-        hosts_rest && self.view.members.len() == self.hosts.len() && self.oracle.nothing_held()
+    /// How long it lasted, in its own microseconds.
+    pub fn lasted(&self) -> u64 {
+        self.now
     }
+}
 
-    fn unrest(&self) -> String {
-        let mut text = String::new();
-        for host in &self.hosts {
-            let spaces = host.node.lockspaces();
-            text += &format!(
-                "\n  {:?} alive {} cut {} view {} of {} spaces {:?}",
-                host.member,
-                host.alive,
-                host.cut,
-                host.told_view,
-                self.view.id.0,
-                spaces.iter().map(|s| (s.locks, s.resources)).collect::<Vec<_>>()
-            );
-            for space in &spaces {
-                text += &format!("\n    {:?}", host.node.dump(space.id, 0, 100).resources);
-            }
-            for client in host.clients.iter().filter(|client| !client.is_idle()) {
-                text += &format!("\n    {client:?}");
-            }
-        }
-        text
+/// Whether an output grants, completes or delivers something (R20).
+fn grants(output: &Output) -> bool {
+    use dlm_core::message::{Body, Outcome, Traffic};
+    match output {
+        Output::Complete { .. } | Output::Blocking { .. } => true,
+        Output::Send { message, .. } => match &message.body {
+            Body::Traffic(Traffic::Grant { .. }) => true,
+            Body::Traffic(Traffic::Reply { outcome, .. }) => *outcome == Outcome::Granted,
+            _ => false,
+        },
+        _ => false,
     }
 }
 
 impl Host {
-    fn dead(member: Member) -> Self {
+    fn dead(life: Member, spaces: usize) -> Self {
         Self {
-            member,
-            node: Node::new(member),
+            life,
+            node: Node::new(life),
             alive: false,
             cut: false,
+            paused: false,
+            backlog: Vec::new(),
+            excluded: false,
             clients: Vec::new(),
-            space: None,
-            told_view: 0,
+            orphans: Vec::new(),
+            stays: vec![None; spaces],
+            lease_until: u64::MAX,
+            renewed: 0,
             tick_at: None,
+            speed: 1000,
+            offset: 0,
         }
+    }
+
+    /// A new life begins: nothing of the one before is left.
+    pub(crate) fn begin(&mut self, life: Member) {
+        let fresh = Self::dead(life, self.stays.len());
+        let (cut, speed, offset) = (self.cut, self.speed, self.offset);
+        *self = Self { alive: true, cut, speed, offset, ..fresh };
     }
 }

@@ -24,6 +24,7 @@ mod packages;
 mod places;
 mod products;
 mod scratch;
+mod sim;
 mod suites;
 mod tally;
 mod test;
@@ -45,6 +46,8 @@ usage: cargo xtask COMMAND [options]
                       daemons on hosts in network namespaces, and what happens to hosts (needs root)
   corosync [--long] [NAME]...
                       the same over a real corosync, with what happens to it (needs root)
+  sim [--seeds N] [--nodes K] [--first S] [--stop] [--trace]
+                      whole clusters of the engine under seeds, at full speed
   fuzz [SECONDS]      every fuzz target for a few seconds
   bench               the benchmark's quick mode: does it still run
   install [--destdir DIR] [--prefix DIR]
@@ -98,6 +101,7 @@ fn dispatch(args: &[String]) -> Result<(), Ending> {
         "cluster" => cluster::run(&places, rest),
         "corosync" => corosync::run(&places, rest),
         "clients" => clients::run(&places, rest),
+        "sim" => sim::run(&places, rest),
         "fuzz" => fuzz::run(&places, rest),
         "bench" => bench::run(&places, rest),
         "install" => install::run(&places, rest),
