@@ -22,13 +22,12 @@
 //! | [`watchdog`] | what resets a machine that nobody can vouch for |
 //! | [`Fencing`] | who makes lost nodes harmless, for backends that do not know by themselves |
 
-#[allow(dead_code)] // until the daemon starts it
 pub(crate) mod corosync;
 mod external;
 pub mod feed;
 pub mod feeder;
-pub mod lease;
 mod fencing;
+pub mod lease;
 mod single;
 pub mod watchdog;
 
