@@ -143,7 +143,6 @@ pub fn conversion_with_overlaps() -> Scenario {
                 unlock_with(0, LockFlags::FORCEUNLOCK, 0).anytime(),
             ],
         )
-        .program(2, &[unlock(0)])
         .faults(&[Fault::Lose(3)])
         .sees(&[Witness::Record])
 }

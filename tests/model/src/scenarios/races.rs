@@ -56,7 +56,7 @@ pub fn second_view_at_the_barrier() -> Scenario {
         .given(1, &[lock(0, Mode::PR)])
         .given(2, &[lock(0, Mode::PR)])
         .program(1, &[unlock(0)])
-        .program(2, &[convert(0, Mode::EX), unlock(0)])
+        .program(2, &[convert(0, Mode::EX)])
         .faults(&[Fault::Lose(3), Fault::Renumber])
         .sees(&[Witness::OlderView, Witness::LateThaw, Witness::Record])
 }
@@ -141,7 +141,7 @@ pub fn late_record() -> Scenario {
         .given(3, &[lock(0, Mode::NL)])
         .given(1, &[lock(0, Mode::NL)])
         .given(2, &[lock(0, Mode::PR)])
-        .program(1, &[convert(0, Mode::EX), unlock(0)])
+        .program(1, &[convert(0, Mode::EX)])
         .program(2, &[unlock(0)])
         .faults(&[Fault::Lose(3), Fault::Renumber])
         .sees(&[Witness::RecordForServing])
@@ -292,8 +292,8 @@ pub fn orphans() -> Scenario {
         .directory(&[(&[1, 2, 3], 2), (&[1, 2], 2)])
         .given(3, &[lock(0, Mode::NL)])
         .given(1, &[lock_with(0, Mode::PR, LockFlags::PERSISTENT)])
-        .program(1, &[convert(0, Mode::EX), die])
-        .program(2, &[lock(0, Mode::CR), unlock(0)])
+        .program(1, &[die])
+        .program(2, &[lock(0, Mode::EX), unlock(0)])
         .faults(&[Fault::Lose(3), Fault::Lose(1)])
         .sees(&[Witness::Record])
 }

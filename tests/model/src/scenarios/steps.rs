@@ -31,7 +31,7 @@ pub fn master_lost_slowly() -> Scenario {
         .directory(&[(&[1, 2, 3], 1), (&[1, 2], 1)])
         .given(3, &[lock(0, Mode::NL)])
         .given(2, &[lock(0, Mode::PR)])
-        .program(1, &[lock(0, Mode::EX), unlock(0)])
+        .program(1, &[lock(0, Mode::EX)])
         .program(2, &[unlock(0)])
         .faults(&[Fault::Lose(3)])
         .slow()
