@@ -23,17 +23,17 @@ fn one_node_keeps_its_promises() {
 
 #[test]
 fn two_nodes_keep_their_promises() {
-    run(1, 100, 2);
+    run(1, 200, 2);
 }
 
 #[test]
 fn three_nodes_keep_their_promises() {
-    run(1, 80, 3);
+    run(1, 250, 3);
 }
 
 #[test]
 fn five_nodes_keep_their_promises() {
-    run(1, 25, 5);
+    run(1, 60, 5);
 }
 
 #[test]
@@ -67,5 +67,15 @@ mod once_failed {
     #[test]
     fn messages_of_members_of_skipped_views_were_kept() {
         check(32, 4);
+    }
+
+    #[test]
+    fn an_older_rounds_work_finished_names_of_a_newer_view() {
+        check(162, 4);
+    }
+
+    #[test]
+    fn an_orphan_under_way_was_adopted() {
+        check(234, 3);
     }
 }

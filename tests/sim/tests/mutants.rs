@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Clusters tried until one fails: nodes and seeds.
-const WORLDS: &[(u64, u64)] = &[(3, 80), (2, 200), (4, 120), (5, 100)];
+const WORLDS: &[(u64, u64)] = &[(3, 250), (2, 200), (4, 200), (5, 60)];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
