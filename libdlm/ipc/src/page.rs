@@ -73,11 +73,7 @@ impl Page {
     ///
     /// # Errors
     /// As [`Page::create`].
-    pub fn create_named(
-        geometry: Geometry,
-        node: u32,
-        name: &CStr,
-    ) -> io::Result<(Self, OwnedFd)> {
+    pub fn create_named(geometry: Geometry, node: u32, name: &CStr) -> io::Result<(Self, OwnedFd)> {
         if !geometry.is_valid() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
