@@ -44,6 +44,7 @@ impl Hash for Rare {
         self.value.hash(state);
         self.seen.hash(state);
         self.current.hash(state);
+        self.marked.hash(state);
         self.value_seq.hash(state);
         self.limit_cs.hash(state);
         self.limit.is_some().hash(state);

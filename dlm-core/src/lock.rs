@@ -86,6 +86,8 @@ pub(crate) struct Rare {
     /// The bytes it last read from the resource, or wrote to it. With a conversion under way `value`
     /// holds what the caller wants to write, which nobody may take for the resource's.
     pub(crate) seen: Option<Value>,
+    /// The block carried the VALNOTVALID mark then.
+    pub(crate) marked: bool,
     /// It held modes above CR ever since: nobody else can have written.
     pub(crate) current: bool,
     /// Value-block sequence number seen last.

@@ -142,6 +142,8 @@ pub struct Record {
     pub value: Option<Value>,
     /// The bytes it last read or wrote, under `value_seq`.
     pub seen: Option<Value>,
+    /// These carried the VALNOTVALID mark.
+    pub marked: bool,
     /// Value-block sequence number it saw.
     pub value_seq: u32,
     /// Strongest mode it was told about.
@@ -304,6 +306,8 @@ pub struct Standing {
     pub value: Option<Value>,
     /// That copy is what the resource holds under `value_seq`.
     pub seen: bool,
+    /// That carried the VALNOTVALID mark.
+    pub marked: bool,
     /// Value-block sequence number.
     pub value_seq: u32,
     /// Number of the last grant.

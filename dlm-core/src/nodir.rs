@@ -22,7 +22,7 @@ use crate::away::{Away, Kind, Moving, OpKind, Role};
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Ceded, Flight, Tagged};
-use crate::seeded::cluster_fault;
+use crate::seeded::{bug, cluster_fault};
 use crate::slots::{SLOTS, SlotSet, slot_of};
 use crate::{LockFlags, LockId, LockState, Member, Mode, Name, Output, Token, ViewId};
 
@@ -66,7 +66,7 @@ impl BySlot {
         self.needed.clear();
         // Whoever owned the slot meanwhile may have served it and be lost.
         for ((slot, _), ceded) in &mut self.ceded {
-            ceded.sure &= had.contains(*slot) || cluster_fault("nodir-values-always-sure");
+            ceded.sure &= had.contains(*slot) || bug("nodir-values-always-sure");
         }
     }
 
@@ -83,7 +83,7 @@ impl BySlot {
     /// Whether this lock was known until its name was given up: its record says all, and an
     /// operation on it is not answered.
     pub(crate) fn was_dropped(&self, owner: Member, lock: LockId) -> bool {
-        self.dropped.contains(&(owner, lock)) && !cluster_fault("nodir-given-up-locks-answered")
+        self.dropped.contains(&(owner, lock)) && !bug("nodir-given-up-locks-answered")
     }
 }
 
@@ -219,6 +219,7 @@ impl LockTable {
             }
             let seen = value.filter(|_| lock.value_seq() == seq && lock.value().is_some());
             let rare = lock.rare();
+            rare.marked = if seen.is_some() { invalid } else { rare.marked };
             rare.seen = seen.or(rare.seen);
             let place = rare.place.take();
             let me = self.cluster.me;
@@ -365,7 +366,7 @@ impl LockTable {
         if !self.serves(slot) {
             return self.slot_owner(name.as_bytes()) == self.cluster.me;
         }
-        if cluster_fault("nodir-late-movers-ignored") {
+        if bug("nodir-late-movers-ignored") {
             return false;
         }
         let spoiled = &mut self.by_slot().spoiled;

@@ -92,6 +92,7 @@ impl LockTable {
                 copy.rare().value = record.value;
                 copy.rare().seen = record.seen;
                 copy.rare().current = record.seen.is_some();
+                copy.rare().marked = record.marked;
             }
             let id = copy.id;
             self.send_traffic(cx, from, Traffic::Recorded { lock: record.lock, id });
@@ -343,6 +344,8 @@ impl LockTable {
         // is taken, and marked: somebody may have written since.
         let mut sure: Option<(Value, u32)> = None;
         let mut best: Option<(bool, Value, u32)> = None;
+        // A mark that such a holder saw is there still: only a write takes it away.
+        let mut marked = false;
         for queued in [false, true] {
             for record in records.iter().filter(|record| record.flight != Flight::Unlock) {
                 let lock = &self.locks[record.lock];
@@ -354,6 +357,8 @@ impl LockTable {
                 let candidate = (seen.unwrap_or_default(), lock.value_seq());
                 if granted > Mode::CR && sure.is_none() && seen.is_some() {
                     sure = Some(candidate);
+                    let rare = lock.rare.as_ref();
+                    marked = rare.is_some_and(|rare| rare.marked);
                 }
                 let better = |(saw, _, seq): (bool, Value, u32)| match seen.is_some() == saw {
                     true => !newer(seq, lock.value_seq()),
@@ -384,7 +389,7 @@ impl LockTable {
                 value.map(|value| (value, seq))
             }
             None => {
-                doubtful = sure.is_none() && best.is_some();
+                doubtful = marked || (sure.is_none() && best.is_some());
                 sure.or(best.map(|(_, value, seq)| (value, seq)))
             }
         };

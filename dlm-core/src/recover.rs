@@ -474,6 +474,7 @@ impl LockTable {
             pid: lock.pid,
             value: lock.value().copied(),
             seen: lock.seen(),
+            marked: lock.rare.as_ref().is_some_and(|rare| rare.marked),
             value_seq: lock.value_seq(),
             told: lock.told,
             flight,

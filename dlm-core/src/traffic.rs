@@ -228,6 +228,7 @@ impl LockTable {
             sb_flags: SbFlags(0),
             value: None,
             seen: false,
+            marked: false,
             value_seq: 0,
             token: crate::Token(0),
             term: crate::Token(0),
@@ -295,6 +296,7 @@ impl LockTable {
             sb_flags: lock.sb_flags,
             value: lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)).copied(),
             seen: lock.rare.as_ref().is_some_and(|r| r.seen.is_some() && r.seen == r.value),
+            marked: lock.rare.as_ref().is_some_and(|rare| rare.marked),
             value_seq: lock.value_seq(),
             token: lock.token,
             term: self.resources[lock.resource].term,
@@ -470,6 +472,7 @@ impl LockTable {
         if now.seen && now.value.is_some() {
             lock.rare().seen = now.value;
             lock.rare().current = true;
+            lock.rare().marked = now.marked;
         }
         if let Some(away) = lock.away_mut() {
             away.place = Some(now.place);

@@ -25,6 +25,7 @@ impl LockTable {
                     return;
                 }
                 lock.rare().current = true;
+                lock.rare().marked = resource.invalid;
                 let Some(stored) = &resource.value else {
                     lock.rare().seen = Some([0; VALUE_BYTES]);
                     return;
@@ -68,6 +69,7 @@ impl LockTable {
         };
         lock.rare().seen = Some(value);
         lock.rare().current = true;
+        lock.rare().marked = false;
         match &mut resource.value {
             Some(stored) => **stored = value,
             None => resource.value = Some(Box::new(value)),

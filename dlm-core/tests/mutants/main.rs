@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Tests that are tried in this order until one fails: quick ones first.
 const STAGES: &[&[&str]] = &[
-    &["tables::", "spaces::", "limits::", "many_locks"],
+    &["tables::", "spaces::", "limits::", "many_locks", "nodir::", "lease::"],
     &["replay::", "laws::"],
     &["random::"],
     &["exhaustive::", "ids::"],

@@ -229,10 +229,10 @@ macro_rules! record {
 record! { Member { node, incarnation } }
 record! { Hello { minor_min, minor_max, own, peer_incarnation, received, dialled } }
 record! { Message { space, from, to, body } }
-record! { Standing { granted, sb_flags, value, seen, value_seq, token, term, place } }
+record! { Standing { granted, sb_flags, value, seen, marked, value_seq, token, term, place } }
 record! { Ceded { name, value, seq, invalid, last, sure } }
 record! { Record {
-    name, lock, under, term, granted, requested, place, flags, pid, value, seen, value_seq, told,
+    name, lock, under, term, granted, requested, place, flags, pid, value, seen, marked, value_seq, told,
     flight
 } }
 

@@ -110,7 +110,7 @@ mod tests {
             value: None,
             locks: Vec::new(),
         };
-        golden(&told(Told::Here { resource, omitted: 9 }), "0101000172020000000009");
+        golden(&told(Told::Here { resource, omitted: 9 }), "01010001720200000009");
         let of = MemberRecord { node: 3, incarnation: 1 << 24 };
         golden(&told(Told::Master(of)), "01010103fc00000001");
         golden(&told(Told::Directory(of)), "01010203fc00000001");

@@ -22,6 +22,7 @@ fn standing() -> Standing {
         sb_flags: SbFlags::VALNOTVALID,
         value: Some([0xaa; 32]),
         seen: true,
+        marked: false,
         value_seq: 251,
         token: Token(7 << 32 | 9),
         term: Token(6),
@@ -42,6 +43,7 @@ fn record() -> Record {
         pid: 70_000,
         value: None,
         seen: Some([0xbb; 32]),
+        marked: true,
         value_seq: 4,
         told: Mode::CR,
         flight: Flight::Convert(Mode::PR),
@@ -70,7 +72,7 @@ fn tagged() -> Vec<(Tagged, &'static str)> {
         (
             Tagged::Record(Box::new(record())),
             "0a 0172 01 02 03 00 0105 01fb5802 08 fc70110100 00 \
-             01bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb 04 01 0103",
+             01bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb 01 04 01 0103",
         ),
         (Tagged::LocksDone { layout: 0 }, "0b 00"),
         (
@@ -88,7 +90,7 @@ fn tagged() -> Vec<(Tagged, &'static str)> {
 }
 
 const STANDING: &str = "0104 02 01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa \
-                        01 fbfb00 fd0900000007000000 06 05";
+                        01 00 fbfb00 fd0900000007000000 06 05";
 
 fn traffic() -> Vec<(Traffic, String)> {
     let (to, lock, seq) = (LockId(9), LockId(8), 2);

@@ -75,6 +75,11 @@ mod once_failed {
     }
 
     #[test]
+    fn a_mark_that_a_survivor_had_seen_was_forgotten() {
+        check(91_139, 3);
+    }
+
+    #[test]
     fn an_orphan_under_way_was_adopted() {
         check(234, 3);
     }
