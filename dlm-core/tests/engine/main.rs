@@ -11,6 +11,7 @@
 //! | `laws` | what must hold after any sequence: exclusion, one end per operation, no leak |
 //! | `nodir` | masters by slot, on several nodes |
 //! | `lease` | what a node without its lease owes |
+//! | `second_loss` | a lock moved twice |
 //! | `spaces`, `limits`, `ids`, `listing` | lockspace life cycle, ceilings, lock ids, listings |
 
 #[path = "../model/mod.rs"]
@@ -30,6 +31,7 @@ mod notation;
 mod operation;
 mod random;
 mod replay;
+mod second_loss;
 mod several;
 mod spaces;
 mod tables;
