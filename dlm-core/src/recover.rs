@@ -22,7 +22,7 @@ use crate::{LockFlags, LockState, Marks, Member, Mode, Name, Output, Status, Tok
 pub(crate) const JOB_PART: u32 = 1024;
 /// Names, or locks, with which it does something: some tens of microseconds, the time that others wait
 /// for it.
-pub(crate) const WORK_PART: u32 = 64;
+pub(crate) const WORK_PART: u32 = 16;
 /// Names in one message.
 const NAMES_PER_MESSAGE: usize = 64;
 

@@ -15,8 +15,9 @@ use mio::{Interest, Registry, Token};
 use crate::secure::{Channel, ChannelError, Setup};
 use crate::sys;
 
-/// Bytes taken from a socket in a turn.
-pub(crate) const READ_BYTES_PER_TURN: usize = 64 * 1024;
+/// Bytes taken from a socket in a turn: some tens of messages. What comes in bulk, at a recovery, must not stand
+/// before what clients ask for meanwhile.
+pub(crate) const READ_BYTES_PER_TURN: usize = 4 * 1024;
 /// Bytes said and not written beyond which nothing more is taken from the session: what waits there
 /// can still be acknowledged and dropped.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
@@ -133,7 +134,8 @@ impl Connection {
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<(), Broken> {
         let mut total = 0;
         while self.readable && total < READ_BYTES_PER_TURN {
-            match self.stream.read(buffer) {
+            let room = buffer.len().min(READ_BYTES_PER_TURN);
+            match self.stream.read(&mut buffer[..room]) {
                 Ok(0) => return Err(Broken::Closed),
                 Ok(length) => {
                     total += length;
