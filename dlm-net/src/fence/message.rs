@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 use dlm_core::{Member, NodeId};
+
+use crate::wire::envelope::{open, seal};
 
 /// Largest encoded message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 48 * 1024;
@@ -17,8 +18,6 @@ pub const MESSAGE_BYTES_MAX: usize = 48 * 1024;
 const DECODED_BYTES_MAX: usize = 32 * MESSAGE_BYTES_MAX;
 /// The form of these messages.
 const VERSION: u8 = 1;
-const CONFIG: Configuration<LittleEndian, Varint, Limit<DECODED_BYTES_MAX>> =
-    bincode::config::standard().with_limit::<DECODED_BYTES_MAX>();
 
 /// A life of a node that has to be made harmless; life 0: whatever it did before it was ever seen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
@@ -84,19 +83,12 @@ pub struct CaseNote {
 impl Message {
     /// The message's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        bytes.extend(bincode::encode_to_vec(self, CONFIG).expect("plain values can be encoded"));
-        bytes
+        seal::<DECODED_BYTES_MAX>(VERSION, self)
     }
 
     /// Understands a message; `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (version, body) = bytes.split_first()?;
-        if *version != VERSION || body.len() > MESSAGE_BYTES_MAX {
-            return None;
-        }
-        let (message, used) = bincode::decode_from_slice(body, CONFIG).ok()?;
-        (used == body.len()).then_some(message)
+        open::<Self, DECODED_BYTES_MAX>(VERSION, MESSAGE_BYTES_MAX, bytes)
     }
 }
 

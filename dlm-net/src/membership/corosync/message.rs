@@ -7,16 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 use dlm_ipc::control::{MemberRecord, StayRecord, ViewRecord};
+
+use crate::wire::envelope::{open, seal};
 
 /// Largest encoded message, in bytes; far below what the group carries at once.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// The form of these messages.
 const VERSION: u8 = 1;
-const CONFIG: Configuration<LittleEndian, Varint, Limit<{ 8 * MESSAGE_BYTES_MAX }>> =
-    bincode::config::standard().with_limit::<{ 8 * MESSAGE_BYTES_MAX }>();
 
 /// A membership of the engine below: a number that grows, and the node that formed it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Encode, Decode)]
@@ -234,19 +233,12 @@ impl Message {
     /// # Panics
     /// Never: plain values can be encoded.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        bytes.extend(bincode::encode_to_vec(self, CONFIG).expect("plain values can be encoded"));
-        bytes
+        seal::<{ 8 * MESSAGE_BYTES_MAX }>(VERSION, self)
     }
 
     /// Understands a message; `None` for anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (version, body) = bytes.split_first()?;
-        if *version != VERSION || body.len() > MESSAGE_BYTES_MAX {
-            return None;
-        }
-        let (message, used) = bincode::decode_from_slice(body, CONFIG).ok()?;
-        (used == body.len()).then_some(message)
+        open::<Self, { 8 * MESSAGE_BYTES_MAX }>(VERSION, MESSAGE_BYTES_MAX, bytes)
     }
 }
 
