@@ -2,23 +2,63 @@
 //!
 //! Slots come and go as a whole, so each has a map of its own: giving one up costs the slot, not the
 //! table; and a name is found without copying it. It drops nothing by itself.
+//!
+//! A million names lie scattered over memory, and every look at one is a trip there: a tree would make a
+//! handful for each name, a hash table makes two. Its hash is fixed, so that the same history leads to the
+//! same order of names on every run.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::ops::Bound;
 
 use crate::Name;
 use crate::slots::slot_of;
+use crate::table::fold;
+
+/// The names of one slot. With a fixed hasher the order is the same from run to run.
+#[expect(clippy::disallowed_types, reason = "the hasher is fixed")]
+type OfSlot<T> = std::collections::HashMap<Name, T, BuildHasherDefault<NameHasher>>;
 
 /// The map.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ByName<T> {
-    slots: BTreeMap<u16, BTreeMap<Name, T>>,
+    slots: BTreeMap<u16, OfSlot<T>>,
     len: usize,
 }
 
 impl<T> Default for ByName<T> {
     fn default() -> Self {
         Self { slots: BTreeMap::new(), len: 0 }
+    }
+}
+
+/// Two maps that know the same are the same, whatever came first.
+impl<T: Hash> Hash for ByName<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for of_slot in self.slots.values() {
+            let mut all: Vec<_> = of_slot.iter().collect();
+            all.sort_by_key(|(name, _)| *name);
+            all.hash(state);
+        }
+    }
+}
+
+/// Hashes a name; not for anything that outlives the process.
+#[derive(Default)]
+pub(crate) struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = fold(self.0, bytes);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0 ^= number as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        // The table takes its place from the low bits and a mark of seven from the top.
+        fold(self.0, &[1])
     }
 }
 
@@ -43,20 +83,6 @@ impl<T> ByName<T> {
         self.get(name).is_some()
     }
 
-    /// What is known about a name, made if there is nothing.
-    pub(crate) fn entry(&mut self, name: &Name) -> &mut T
-    where
-        T: Default,
-    {
-        let of_slot = self.slots.entry(slot_of(name.as_bytes())).or_default();
-        let before = of_slot.len();
-        if !of_slot.contains_key(name.as_bytes()) {
-            of_slot.insert(name.clone(), T::default());
-        }
-        self.len += of_slot.len() - before;
-        of_slot.get_mut(name.as_bytes()).expect("it was inserted above")
-    }
-
     /// Replaces what is known about a name.
     pub(crate) fn insert(&mut self, name: Name, value: T) {
         let of_slot = self.slots.entry(slot_of(name.as_bytes())).or_default();
@@ -75,15 +101,10 @@ impl<T> ByName<T> {
         Some(value)
     }
 
-    /// Forgets all.
-    pub(crate) fn clear(&mut self) {
-        (self.slots, self.len) = (BTreeMap::new(), 0);
-    }
-
     /// Forgets the names of all slots but these.
     pub(crate) fn keep_slots(&mut self, keep: impl Fn(u16) -> bool) {
         self.slots.retain(|slot, _| keep(*slot));
-        self.len = self.slots.values().map(BTreeMap::len).sum();
+        self.len = self.slots.values().map(OfSlot::len).sum();
     }
 
     /// Forgets what `keep` does not want among the first names behind `after`, of `most` at least, and
@@ -116,23 +137,9 @@ impl<T> ByName<T> {
         last
     }
 
-    /// The first names behind `after`, `most` of them at most.
-    pub(crate) fn names_after(&self, after: Option<&Name>, most: usize) -> Vec<Name> {
-        let slot = after.map_or(0, |name| slot_of(name.as_bytes()));
-        let behind = |name: &Name, at: u16| after.is_none_or(|a| at > slot || name > a);
-        let all = self.slots.range(slot..).flat_map(|(at, names)| names.keys().map(|n| (*at, n)));
-        let rest = all.filter(|(at, name)| behind(name, *at));
-        rest.map(|(_, name)| name.clone()).take(most).collect()
-    }
-
-    /// All names and what is known about them.
+    /// All names and what is known about them, by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, &T)> {
         self.slots.values().flatten()
-    }
-
-    /// All that is known.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.iter().map(|(_, value)| value)
     }
 }
 
@@ -155,16 +162,14 @@ mod tests {
         let mut map = filled(1000);
         assert_eq!((map.len(), map.get(name(7).as_bytes())), (1000, Some(&7)));
         map.insert(name(7), 70);
-        *map.entry(&name(8)) = 80;
-        *map.entry(&name(2000)) += 1;
-        assert_eq!((map.len(), map.values().sum::<u32>()), (1001, 499_500 + 63 + 72 + 1));
+        map.insert(name(2000), 1);
+        let sum = map.iter().map(|(_, value)| value).sum::<u32>();
+        assert_eq!((map.len(), sum), (1001, 499_500 + 63 + 1));
         assert_eq!(
             (map.remove(name(7).as_bytes()), map.remove(name(7).as_bytes())),
             (Some(70), None)
         );
         assert!(!map.contains(name(7).as_bytes()) && map.contains(name(9).as_bytes()));
-        map.clear();
-        assert!(map.is_empty() && map.iter().next().is_none());
     }
 
     #[test]
@@ -185,12 +190,19 @@ mod tests {
         }
         assert!(parts >= 15, "{parts}");
         assert_eq!((map.len(), map.iter().count()), (500, 500));
-        let (mut seen, mut after): (Vec<Name>, _) = (Vec::new(), None);
-        loop {
-            let part = map.names_after(after.as_ref(), 70);
-            let Some(last) = part.last().cloned() else { break };
-            (after, seen) = (Some(last), [seen, part].concat());
-        }
-        assert!(seen.iter().eq(map.iter().map(|(name, _)| name)));
+    }
+
+    #[test]
+    fn equal_contents_have_equal_digests_whatever_came_first() {
+        let digest = |numbers: &mut dyn Iterator<Item = u32>| {
+            let mut map = ByName::default();
+            numbers.for_each(|number| map.insert(name(number), number));
+            let mut state = std::hash::DefaultHasher::new();
+            map.hash(&mut state);
+            state.finish()
+        };
+        let forth = digest(&mut (0..9000));
+        assert_eq!(forth, digest(&mut (0..9000).rev()));
+        assert_ne!(forth, digest(&mut (0..8999)));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::directory::Directory;
+use crate::index_set::IndexSet;
 use crate::lock::Queue;
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Message, Tagged, Traffic};
@@ -48,7 +49,7 @@ pub(crate) struct Cluster {
     /// Own `LocksDone` of this view is said.
     pub(crate) locks_done_said: bool,
     /// Names about which the directory was asked, or told, and has not answered.
-    pub(crate) asking: BTreeSet<u32>,
+    pub(crate) asking: IndexSet,
     /// Work cut into bounded parts.
     pub(crate) jobs: VecDeque<Job>,
     /// Next places behind and before all others (recovery.md 6.1).
@@ -115,7 +116,7 @@ impl Cluster {
             rebuilt: false,
             record_owners: BTreeSet::new(),
             locks_done_said: true,
-            asking: BTreeSet::new(),
+            asking: IndexSet::default(),
             jobs: VecDeque::new(),
             place_last: 0,
             place_first: 0,
@@ -337,7 +338,8 @@ impl LockTable {
                 self.on_need_locks(cx, from, slots);
             }
             Tagged::NeedNames { slots } => {
-                self.cluster.jobs.push_back(Job::Names { to: from, slots, from: 1 });
+                // Before other work: nobody's claims are answered until all names are said.
+                self.cluster.jobs.push_front(Job::Names { to: from, slots, from: 1 });
             }
             Tagged::Names { names } => self.on_names(cx, from, names),
             Tagged::NamesDone => self.on_names_done(cx, from),

@@ -3,6 +3,9 @@
 //! Each slot has one owner in a view. An entry says who masters a name; entries of names mastered by
 //! the slot's owner itself are not written down, the resource is the entry.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use crate::away::Kind;
 use crate::by_name::ByName;
 use crate::cluster::Job;
@@ -26,7 +29,7 @@ pub(crate) struct Directory {
     /// Masters other than this node.
     pub(crate) entries: ByName<Entry>,
     /// Look-ups and claims that wait.
-    pub(crate) deferred: ByName<Vec<Question>>,
+    pub(crate) deferred: BTreeMap<Name, Vec<Question>>,
     /// What only masters by slot need.
     pub(crate) nodir: Option<Box<BySlot>>,
 }
@@ -82,7 +85,7 @@ impl LockTable {
         self.slot_owner(name) == self.cluster.me
             && directory.is_ready(slot)
             && !directory.entries.contains(name)
-            && !directory.deferred.contains(name)
+            && !directory.deferred.contains_key(name)
     }
 
     /// The member that a directory entry here names; `None` if the name is free.
@@ -124,7 +127,7 @@ impl LockTable {
                 self.say(cx, question.asker, answer);
             }
             None => {
-                self.cluster.directory.deferred.entry(name).push(question);
+                self.cluster.directory.deferred.entry(name.clone()).or_default().push(question);
             }
         }
     }
@@ -260,7 +263,10 @@ impl LockTable {
         cx: &mut Context<'_>,
         after: Option<Name>,
     ) -> Option<Job> {
-        let names = self.cluster.directory.deferred.names_after(after.as_ref(), QUESTIONS_PART);
+        let begin = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let waiting = self.cluster.directory.deferred.range::<Name, _>((begin, Bound::Unbounded));
+        let names: Vec<Name> =
+            waiting.map(|(name, _)| name.clone()).take(QUESTIONS_PART).collect();
         for name in &names {
             self.reconsider(cx, name);
         }

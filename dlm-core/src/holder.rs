@@ -29,9 +29,9 @@ impl LockTable {
         match kind {
             Kind::Lookup { .. } | Kind::Leaving => self.cluster.asking.insert(resource),
             // A claim that is not answered is a question as well.
-            _ if self.resources[resource].role.as_deref().is_some_and(|role| role.claimed) => true,
-            _ => self.cluster.asking.remove(&resource),
-        };
+            _ if self.resources[resource].role.as_deref().is_some_and(|role| role.claimed) => {}
+            _ => self.cluster.asking.remove(resource),
+        }
         let round = self.cluster.view.id;
         match &mut self.resources[resource].role {
             Some(role) => (role.kind, role.round) = (kind, round),
@@ -369,7 +369,7 @@ impl LockTable {
     /// This node is the master of a name from now on: own requests first, then what others asked.
     pub(crate) fn begin_service(&mut self, cx: &mut Context<'_>, resource: u32, term: Token) {
         let name = self.resources[resource].name.clone();
-        self.cluster.asking.remove(&resource);
+        self.cluster.asking.remove(resource);
         self.cluster.directory.entries.remove(name.as_bytes());
         self.resources[resource].term = term;
         // Whatever ends meanwhile, the resource stays until all who asked were served.

@@ -228,7 +228,10 @@ pub(crate) fn page(table: &LockTable, from: u64, locks_max: usize) -> DumpPage {
 /// Names mastered elsewhere, with the master that this node's directory knows.
 pub(crate) fn directory(table: &LockTable) -> Vec<(Vec<u8>, NodeId)> {
     let entries = table.cluster.directory.entries.iter();
-    entries.map(|(name, entry)| (name.as_bytes().to_vec(), entry.master.node)).collect()
+    let mut all: Vec<_> =
+        entries.map(|(name, entry)| (name.as_bytes().to_vec(), entry.master.node)).collect();
+    all.sort_unstable();
+    all
 }
 
 pub(crate) fn resource(table: &LockTable, resource: &Resource) -> ResourceInfo {

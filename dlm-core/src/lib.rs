@@ -45,6 +45,7 @@ mod flags;
 mod grant;
 mod holder;
 mod id;
+mod index_set;
 mod inspect;
 mod invariant;
 mod layout;

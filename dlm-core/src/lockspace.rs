@@ -217,7 +217,7 @@ impl LockTable {
     /// Takes a resource without locks and role out of memory.
     pub(crate) fn forget_resource(&mut self, index: u32) {
         self.idle.remove(&index);
-        self.cluster.asking.remove(&index);
+        self.cluster.asking.remove(index);
         self.names.remove(&mut self.resources, index);
         self.resources.remove(index);
     }

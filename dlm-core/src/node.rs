@@ -174,7 +174,7 @@ impl Node {
     }
 
     /// What this node's directory knows of names that other nodes master: name and master, in the
-    /// order of slots. For tests and tools that compare nodes; all of it at once.
+    /// order of names. For tests and tools that compare nodes; all of it at once.
     pub fn directory(&self, id: LockspaceId) -> Vec<(Vec<u8>, NodeId)> {
         self.space(id).map(|space| crate::inspect::directory(&space.table)).unwrap_or_default()
     }

@@ -16,7 +16,7 @@ use crate::message::{Flight, Record, Tagged, Traffic};
 use crate::seeded::cluster_fault;
 use crate::slab::NIL;
 use crate::slots::slot_of;
-use crate::{LockFlags, LockState, Marks, Member, Mode, Name, Output, Status, Token, View};
+use crate::{LockFlags, LockId, LockState, Marks, Member, Mode, Name, Output, Status, Token, View};
 
 /// Names that one part of a job looks at.
 pub(crate) const JOB_PART: u32 = 1024;
@@ -116,7 +116,7 @@ impl LockTable {
     /// Questions of the old view are asked again in the new one; a name that was being forgotten is
     /// forgotten (R8), unless its directory is still the same.
     fn ask_again(&mut self, cx: &mut Context<'_>) {
-        for resource in core::mem::take(&mut self.cluster.asking) {
+        for resource in core::mem::take(&mut self.cluster.asking).iter() {
             let Some(role) = self.resources.get_mut(resource).and_then(|r| r.role.as_deref_mut())
             else {
                 continue;
@@ -155,8 +155,8 @@ impl LockTable {
             let asks = claimed || matches!(role.kind, Kind::Lookup { .. } | Kind::Leaving);
             match asks {
                 true => self.cluster.asking.insert(resource),
-                false => self.cluster.asking.remove(&resource),
-            };
+                false => self.cluster.asking.remove(resource),
+            }
         }
     }
 
@@ -294,8 +294,7 @@ impl LockTable {
                 self.prepare_move(cx, index);
             }
         }
-        let own = self.own_locks(resource);
-        let moving = self.is_moving(&own);
+        let moving = self.is_moving(resource);
         let role = self.resources[resource].role.as_ref().expect("a name to move has a role");
         let lost = match role.kind {
             Kind::Remote { master, .. } => !self.cluster.is_member(master),
@@ -314,8 +313,11 @@ impl LockTable {
             let owner = self.slot_owner(name.as_bytes());
             self.say(cx, owner, Tagged::Claim { name });
         } else if lost {
-            let first = own.first().map_or(crate::LockId(0), |index| self.locks[*index].id);
-            if own.is_empty() && role.parked.is_empty() {
+            let first = match role.own.head {
+                NIL => LockId(0),
+                head => self.locks[head].id,
+            };
+            if role.own.is_empty() && role.parked.is_empty() {
                 self.resources[resource].role = None;
                 return self.forget_resource(resource);
             }
@@ -324,8 +326,10 @@ impl LockTable {
         }
     }
 
-    fn is_moving(&self, own: &[u32]) -> bool {
-        own.iter().any(|index| self.locks[*index].away().is_some_and(|a| a.moving.is_some()))
+    fn is_moving(&self, resource: u32) -> bool {
+        let own = self.resources[resource].role.iter();
+        own.flat_map(|role| role.own.iter(&self.locks, Chain::Resource))
+            .any(|index| self.locks[index].away().is_some_and(|a| a.moving.is_some()))
     }
 
     /// What becomes of one own lock whose master is lost (R13): ended, asked for anew, or moved.
@@ -376,7 +380,7 @@ impl LockTable {
             None => {}
         }
         let away = self.locks[index].away_mut().expect("an own lock is away");
-        away.master_id = crate::LockId(0);
+        away.master_id = LockId(0);
         away.master = None;
         away.moving = Some(Moving { sent: None, flight: Flight::Nothing });
     }
@@ -399,7 +403,6 @@ impl LockTable {
 
     /// Sends the moving locks of a name to its new master, unless all were settled meanwhile.
     fn move_records(&mut self, cx: &mut Context<'_>, resource: u32, master: Member, term: Token) {
-        let own = self.own_locks(resource);
         let Some(role) = self.resources[resource].role.as_ref() else { return };
         let same = matches!(role.kind, Kind::Remote { master: of, .. } if of == master);
         let claiming = matches!(role.kind, Kind::Claiming);
@@ -407,7 +410,7 @@ impl LockTable {
         if master == self.cluster.me {
             // Also where nothing moves any more: the directory says so to everybody.
             self.begin_rebuild(resource, term);
-        } else if !claiming && !self.is_moving(&own) {
+        } else if !claiming && !self.is_moving(resource) {
             return self.tidy_role(cx, resource);
         } else if !same {
             self.set_role(resource, Kind::Remote { master, term });
