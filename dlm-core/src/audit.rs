@@ -43,6 +43,7 @@ pub(crate) fn audit(table: &LockTable) -> Audit {
     note(!cluster.locks_done_said, "it has not said that its locks are moved");
     note(cluster.holds_messages(), "messages are held");
     note(!cluster.jobs.is_empty(), "work is left");
+    note(!cluster.inbox.is_empty(), "messages wait for their turn");
     note(!cluster.directory.rebuilding.is_empty(), "slots are not ready");
     let (claims, lookups) = cluster.directory.waiting();
     note(lookups > 0, "look-ups wait");

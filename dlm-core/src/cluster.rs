@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::directory::Directory;
+use crate::inbox::Inbox;
 use crate::index_set::IndexSet;
 use crate::lock::Queue;
 use crate::lockspace::{Context, LockTable};
@@ -32,6 +33,8 @@ pub(crate) struct Cluster {
     pub(crate) strangers: BTreeSet<Member>,
     /// Messages for a view not installed yet, in order of arrival (R2).
     held: VecDeque<(Member, Message)>,
+    /// Messages of this view that wait for their turn.
+    pub(crate) inbox: Inbox,
     /// Messages to oneself, handled when the present step is through.
     loopback: VecDeque<Body>,
     /// Whose `NamesDone` of this view is due.
@@ -88,8 +91,8 @@ pub(crate) enum Job {
     Finish { round: ViewId, from: u32 },
     /// Ask the directory's waiting questions again, behind this name.
     Reconsider { after: Option<Name> },
-    /// Take entries of lost members away that nobody claimed (R7), behind this slot.
-    Sweep { after: Option<u16> },
+    /// Take entries of lost members away that nobody claimed (R7), from this place on.
+    Sweep { from: u32 },
 }
 
 impl Cluster {
@@ -108,6 +111,7 @@ impl Cluster {
             layout,
             strangers: BTreeSet::new(),
             held: VecDeque::new(),
+            inbox: Inbox::default(),
             loopback: VecDeque::new(),
             names_due: BTreeSet::new(),
             locks_due: BTreeSet::new(),
@@ -129,7 +133,7 @@ impl Cluster {
 
     /// Whether a part of the work that is due can be done now.
     pub(crate) fn has_work(&self) -> bool {
-        self.jobs.iter().any(|job| self.owed.may_run(job))
+        !self.inbox.is_empty() || self.jobs.iter().any(|job| self.owed.may_run(job))
     }
 
     /// Whether this node is the only member.
@@ -312,7 +316,11 @@ impl LockTable {
         }
         let lost = self.cluster.departed.contains(&from);
         match self.cluster.fate(from, &message.body, lost) {
-            Fate::Take => self.on_body(cx, from, message.body),
+            Fate::Take => {
+                if let Some(body) = self.cluster.inbox.keep(from, message.body) {
+                    self.on_body(cx, from, body);
+                }
+            }
             Fate::Hold => self.cluster.hold(from, message),
             Fate::Drop => {}
         }

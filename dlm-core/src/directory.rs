@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::away::Kind;
-use crate::by_name::ByName;
 use crate::cluster::Job;
+use crate::entries::Entries;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
 use crate::nodir::BySlot;
@@ -18,7 +18,7 @@ use crate::{Member, Name, Token, View};
 
 /// Questions asked again, and entries looked at, in one part of a job.
 const QUESTIONS_PART: usize = 64;
-const SWEEP_PART: usize = 1024;
+const SWEEP_PART: u32 = 1024;
 
 /// The directory of the slots this node owns.
 #[derive(Clone, Hash, Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Directory {
     /// Slots of this node that are not ready: it may not say «free» for their names yet.
     pub(crate) rebuilding: SlotSet,
     /// Masters other than this node.
-    pub(crate) entries: ByName<Entry>,
+    pub(crate) entries: Entries,
     /// Look-ups and claims that wait.
     pub(crate) deferred: BTreeMap<Name, Vec<Question>>,
     /// What only masters by slot need.
@@ -178,7 +178,7 @@ impl LockTable {
     fn give_name(&mut self, name: &Name, master: Member) -> Entry {
         let entry = Entry { master, term: self.next_term() };
         // Where this node itself is the master, the answer to itself takes the entry out again.
-        self.cluster.directory.entries.insert(name.clone(), entry);
+        self.cluster.directory.entries.insert(name, entry);
         entry
     }
 
@@ -215,7 +215,7 @@ impl LockTable {
             let entries = &mut self.cluster.directory.entries;
             let newer = entries.get(name.as_bytes()).is_none_or(|old| old.term < term);
             if from != self.cluster.me && newer {
-                entries.insert(name.clone(), entry);
+                entries.insert(&name, entry);
             }
             self.reconsider(cx, &name);
         }
@@ -242,8 +242,8 @@ impl LockTable {
             self.forget_ceded(cx);
         }
         self.reconsider_all();
-        if !self.cluster.directory.entries.is_empty() {
-            self.cluster.jobs.push_back(Job::Sweep { after: None });
+        if self.cluster.directory.entries.takes_room() {
+            self.cluster.jobs.push_back(Job::Sweep { from: 1 });
         }
     }
 
@@ -265,20 +265,19 @@ impl LockTable {
     ) -> Option<Job> {
         let begin = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let waiting = self.cluster.directory.deferred.range::<Name, _>((begin, Bound::Unbounded));
-        let names: Vec<Name> =
-            waiting.map(|(name, _)| name.clone()).take(QUESTIONS_PART).collect();
+        let names: Vec<Name> = waiting.map(|(name, _)| name.clone()).take(QUESTIONS_PART).collect();
         for name in &names {
             self.reconsider(cx, name);
         }
         names.last().map(|last| Job::Reconsider { after: Some(last.clone()) })
     }
 
-    /// Takes entries of lost members away that nobody claimed.
-    pub(crate) fn job_sweep(&mut self, after: Option<u16>) -> Option<Job> {
+    /// Takes entries of lost members away that nobody claimed, and those of slots given up.
+    pub(crate) fn job_sweep(&mut self, from: u32) -> Option<Job> {
         let members = &self.cluster.view.members;
         let keep = |entry: &Entry| members.contains(&entry.master);
-        let next = self.cluster.directory.entries.sweep(after, SWEEP_PART, keep);
-        next.map(|slot| Job::Sweep { after: Some(slot) })
+        let next = self.cluster.directory.entries.sweep(from, SWEEP_PART, keep);
+        next.map(|from| Job::Sweep { from })
     }
 
     /// Asks the waiting questions about a name again, in their order.

@@ -28,6 +28,19 @@ pub enum Body {
     Traffic(Traffic),
 }
 
+impl Body {
+    /// Whether somebody waits for this message alone. The rest is about many names, of which there may
+    /// be very many messages at once: it takes its time, and these go past it.
+    pub fn is_prompt(&self) -> bool {
+        match self {
+            Self::Tagged(_, tagged) => {
+                matches!(tagged, Tagged::Lookup { .. } | Tagged::LookupReply { .. })
+            }
+            Self::Traffic(traffic) => !matches!(traffic, Traffic::Recorded { .. }),
+        }
+    }
+}
+
 /// Directory and recovery messages.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Tagged {

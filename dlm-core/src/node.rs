@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::clients::{Clients, Phase};
+use crate::cluster::Cluster;
 use crate::lifecycle::Space;
 use crate::lockspace::{Context, LockTable};
 use crate::seeded::cluster_fault;
@@ -136,10 +137,20 @@ impl Node {
 
     /// When [`Input::Tick`] is next needed, and why.
     pub fn deadline(&self) -> Option<(Instant, Reason)> {
-        if self.spaces.iter().flatten().any(|space| space.table.cluster.has_work()) {
+        let clusters = || self.spaces.iter().flatten().map(|space| &space.table.cluster);
+        if clusters().any(|cluster| !cluster.inbox.is_empty()) {
+            return Some((self.now, Reason::Heard));
+        }
+        if clusters().any(Cluster::has_work) {
             return Some((self.now, Reason::Work));
         }
         self.timers.next().filter(|_| !self.frozen)
+    }
+
+    /// Messages about many names that came and wait for their turn ([`Reason::Heard`]): a driver whose
+    /// node is far behind reads less.
+    pub fn unheard(&self) -> usize {
+        self.spaces.iter().flatten().map(|space| space.table.cluster.inbox.len()).sum()
     }
 
     /// The lockspace of this name, if it exists here (also while joining or leaving).

@@ -48,6 +48,7 @@ impl LockTable {
             self.cluster.departed.remove(member);
         }
         self.cluster.names_due.clear();
+        self.cluster.inbox.clear();
         self.cluster.claims_open = 0;
         self.cluster.locks_done_said = false;
         self.cluster.jobs.retain(|job| {
@@ -163,6 +164,10 @@ impl LockTable {
     /// One part of the work that is due; true while there is more.
     pub(crate) fn work(&mut self, cx: &mut Context<'_>) -> bool {
         let cluster = &mut self.cluster;
+        if !cluster.inbox.is_empty() {
+            self.work_inbox(cx);
+            return self.cluster.has_work();
+        }
         let Some(next) = cluster.jobs.iter().position(|job| cluster.owed.may_run(job)) else {
             return false;
         };
@@ -174,7 +179,7 @@ impl LockTable {
             Job::Settle { master, round, from } => self.job_settle(cx, master, round, from),
             Job::Finish { round, from } => self.job_finish(cx, round, from),
             Job::Reconsider { after } => self.job_reconsider(cx, after),
-            Job::Sweep { after } => self.job_sweep(after),
+            Job::Sweep { from } => self.job_sweep(from),
         };
         if let Some(job) = rest {
             self.cluster.jobs.push_front(job);

@@ -183,25 +183,19 @@ impl Table {
     }
 }
 
-/// The hash of a name: multiply and fold, eight bytes a round. For tables in memory; what the
+/// The hash of a name: multiply and fold, eight bytes a round. Its only user is this table; what the
 /// cluster agrees on (directory slots) has its own, fixed hash.
 pub(crate) fn hash_name(name: &[u8]) -> u32 {
-    let state = fold((name.len() as u64).wrapping_mul(K) ^ 0x51_7c_c1_b7_27_22_0a_95, name);
-    let mixed = u128::from(state).wrapping_mul(u128::from(K | 1));
-    (mixed as u32) ^ ((mixed >> 64) as u32)
-}
-
-const K: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Folds bytes into the state of a hash.
-pub(crate) fn fold(mut state: u64, bytes: &[u8]) -> u64 {
-    for part in bytes.chunks(8) {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut state = (name.len() as u64).wrapping_mul(K) ^ 0x51_7c_c1_b7_27_22_0a_95;
+    for part in name.chunks(8) {
         let mut word = [0; 8];
         word[..part.len()].copy_from_slice(part);
         let mixed = u128::from(state ^ u64::from_le_bytes(word)).wrapping_mul(u128::from(K));
         state = (mixed as u64) ^ ((mixed >> 64) as u64);
     }
-    state
+    let mixed = u128::from(state).wrapping_mul(u128::from(K | 1));
+    (mixed as u32) ^ ((mixed >> 64) as u32)
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ impl From<Coarse> for Instant {
 pub enum Reason {
     /// A request's time limit ends (D12).
     RequestLimit,
+    /// What others said about many names is taken in.
+    Heard,
     /// Work over many names goes on.
     Work,
     /// A name nobody uses any more is forgotten.

@@ -17,7 +17,7 @@
 //! while let Some(event) = peers.next_event() { // messages, ups and downs, in order
 //!     drop(event);                            // … step the core, which calls peers.send(…)
 //! }
-//! peers.flush(clock());                       // one write per peer
+//! peers.flush(false, clock());                // one write per peer
 //! # Ok(())
 //! # }
 //! ```
@@ -103,6 +103,8 @@ pub struct Peers {
     turned: Instant,
     /// Something was left over in the last turn.
     busy: bool,
+    /// Little is read, as what was read before has not been handled.
+    slow: bool,
     /// Room for what is read, and for frames that are said.
     buffer: Vec<u8>,
     frames: Vec<u8>,
@@ -159,6 +161,7 @@ impl Peers {
             dialled: 0,
             turned: now,
             busy: false,
+            slow: false,
             buffer: vec![0; 64 * 1024],
             frames: Vec::new(),
         })
@@ -231,7 +234,7 @@ impl Peers {
     /// # Errors
     /// As [`SendError`] says; the message was not taken.
     pub fn send(&mut self, to: Member, message: &Message) -> Result<(), SendError> {
-        self.push(life_of(to), Kind::Message, |out| {
+        self.push(life_of(to), Kind::Message, message.body.is_prompt(), |out| {
             append_message(message, out).map_err(|_| SendError::TooLarge(BODY_BYTES_MAX))
         })
     }
@@ -245,7 +248,7 @@ impl Peers {
         if note.len() > BODY_BYTES_MAX {
             return Err(SendError::TooLarge(BODY_BYTES_MAX));
         }
-        self.push(life_of(to), Kind::Note, |out| {
+        self.push(life_of(to), Kind::Note, true, |out| {
             out.extend_from_slice(note);
             Ok(())
         })
@@ -255,6 +258,7 @@ impl Peers {
         &mut self,
         to: Member,
         kind: Kind,
+        prompt: bool,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
         let over = SendError::Over { node: to.node.0, incarnation: to.incarnation };
@@ -273,6 +277,7 @@ impl Peers {
         let node = self.nodes.get_mut(&to.node).ok_or(unknown)?;
         let session = node.session.as_mut().ok_or(unknown)?;
         if !node.full && session.push_with(kind, write)? {
+            node.prompt |= prompt;
             return Ok(());
         }
         let bytes = session.waiting_bytes();
@@ -320,6 +325,12 @@ impl Peers {
             self.drop_connection(slot);
         }
         self.nodes.clear();
+    }
+
+    /// From now on little is read in a turn, or again much: whoever has not handled yet what was read
+    /// does not want more of it than the others' acknowledgements allow.
+    pub fn read_little(&mut self, slow: bool) {
+        self.slow = slow;
     }
 
     /// The most bytes that wait for the acknowledgement of one node that can be talked to.

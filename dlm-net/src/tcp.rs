@@ -15,9 +15,6 @@ use mio::{Interest, Registry, Token};
 use crate::secure::{Channel, ChannelError, Setup};
 use crate::sys;
 
-/// Bytes taken from a socket in a turn: some tens of messages. What comes in bulk, at a recovery, must not stand
-/// before what clients ask for meanwhile.
-pub(crate) const READ_BYTES_PER_TURN: usize = 4 * 1024;
 /// Bytes said and not written beyond which nothing more is taken from the session: what waits there
 /// can still be acknowledged and dropped.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
@@ -129,12 +126,12 @@ impl Connection {
         self.channel.is_open()
     }
 
-    /// Reads up to the turn's bound into [`Connection::plain`]. On an error everything read
+    /// Reads up to `most` bytes into [`Connection::plain`]. On an error everything read
     /// before it is there too.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<(), Broken> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8], most: usize) -> Result<(), Broken> {
         let mut total = 0;
-        while self.readable && total < READ_BYTES_PER_TURN {
-            let room = buffer.len().min(READ_BYTES_PER_TURN);
+        while self.readable && total < most {
+            let room = buffer.len().min(most);
             match self.stream.read(&mut buffer[..room]) {
                 Ok(0) => return Err(Broken::Closed),
                 Ok(length) => {

@@ -6,15 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use dlm_core::{LockInfo, ResourceInfo};
+use dlm_core::{LockFlags, LockInfo, LockState, ResourceInfo};
 
 use crate::bed::Bed;
 
 type Key = (u32, u32);
 
-/// A lock as one of its two sides lists it: its name, modes and queue.
+/// A lock as one of its two sides lists it: its name, modes and queue. That a conversion was demoted its
+/// owner hears only when it ends.
 fn sides(name: &[u8], lock: &LockInfo) -> String {
-    let (granted, requested) = (lock.granted, lock.requested);
+    let may_be_demoted =
+        lock.state == LockState::Converting && lock.flags.has(LockFlags::CONVDEADLK);
+    let (granted, requested) = (lock.granted.filter(|_| !may_be_demoted), lock.requested);
     format!("{} {granted:?} {requested:?} {:?}", name.escape_ascii(), lock.state)
 }
 

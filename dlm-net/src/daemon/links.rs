@@ -31,6 +31,9 @@ pub(crate) struct Others {
     pub(crate) nodes: Vec<NodeAddress>,
 }
 
+/// Messages about many names that are much to be still handled.
+const UNHEARD_MUCH: usize = 4096;
+
 impl Others {
     /// Who the configuration, or corosync, says the others are; `None` with `membership = single`, and
     /// while corosync was not asked.
@@ -90,16 +93,19 @@ impl Reactor {
     /// Takes what came from other daemons, a bounded amount.
     pub(super) fn serve_links(&mut self) {
         let Some(links) = &mut self.links else { return };
+        links.read_little(self.node.unheard() >= UNHEARD_MUCH);
         links.on_time(Instant(self.now));
         while let Some(event) = self.links.as_mut().and_then(Peers::next_event) {
             self.on_link_event(event);
         }
     }
 
-    /// Lets what was sent in this turn go.
+    /// Lets what was sent in this turn go. While work goes on, what it says is written when it is worth
+    /// it.
     pub(super) fn flush_links(&mut self) {
+        let works = self.next_tick().is_some_and(|at| at <= self.now);
         if let Some(links) = &mut self.links {
-            links.flush(Instant(self.now));
+            links.flush(works, Instant(self.now));
         }
     }
 

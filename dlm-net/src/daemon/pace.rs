@@ -14,7 +14,7 @@ use super::reactor::Reactor;
 use crate::peers::Peers;
 
 /// Bytes that may wait for a node's acknowledgement before work stops: a few parts of it.
-const BEHIND_BYTES: usize = 16 * 1024;
+const BEHIND_BYTES: usize = 32 * 1024;
 /// Longest time that work stops: a node that hears nothing must not hold up what concerns others.
 const HOLD: Duration = Duration::from_millis(1);
 /// Messages of one turn that are much.
@@ -64,8 +64,9 @@ impl Reactor {
             if self.pace.holds {
                 return;
             }
-            (self.pace.worked, self.pace.works) = (self.now, true);
+            self.pace.worked = self.now;
         }
+        self.pace.works = matches!(reason, Reason::Heard | Reason::Work);
         self.step(Input::Tick);
     }
 

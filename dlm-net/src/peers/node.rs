@@ -33,6 +33,8 @@ pub(super) struct Node {
     pub(super) configured: Instant,
     /// Membership was told that it cannot be reached.
     pub(super) reported: bool,
+    /// Somebody waits for something that was sent to it and is not written yet.
+    pub(super) prompt: bool,
     /// A message was refused; so are all that follow.
     pub(super) full: bool,
     /// Number of its latest connection among those it dialled in its present life.
@@ -53,6 +55,7 @@ impl Node {
             link: Link::None { dial_at: now },
             configured: now,
             reported: false,
+            prompt: false,
             full: false,
             last_dialled: 0,
             connections: 0,

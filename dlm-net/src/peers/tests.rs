@@ -82,7 +82,7 @@ impl Daemon {
         while let Some(event) = self.peers.next_event() {
             self.news.push(event);
         }
-        self.peers.flush(self.now());
+        self.peers.flush(false, self.now());
     }
 
     fn has(&self, test: impl Fn(&Event) -> bool) -> bool {
@@ -515,7 +515,7 @@ fn who_is_only_waited_for_is_reported_too_but_not_while_this_side_stood_still() 
     let mut report = |now: &mut Instant| {
         for _ in 0..100 {
             b.peers.on_time(*now);
-            b.peers.flush(*now);
+            b.peers.flush(false, *now);
             if let Some(event) = b.peers.next_event() {
                 return event;
             }

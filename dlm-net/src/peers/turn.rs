@@ -8,7 +8,7 @@ use dlm_core::{Instant, NodeId};
 use super::node::Link;
 use super::{DownReason, Event, Peers, Refusal};
 use crate::secure::ChannelError;
-use crate::session::{Received, SILENCE_MAX};
+use crate::session::{Received, SILENCE_MAX, Session};
 use crate::tcp::{BACKLOG_BYTES_MAX, Broken, Connection, Role};
 use crate::wire::body::{BodyError, decode_hello, decode_message, decode_refuse};
 use crate::wire::frame::{Frame, Header, Kind, split};
@@ -22,6 +22,12 @@ const STRANGERS_MAX: usize = 64;
 const INTRODUCTION_MAX: Duration = Duration::from_secs(3);
 /// A turn that is later than this stood still itself, and that is no peer's silence.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Bytes taken from one peer in a turn.
+const READ_BYTES: usize = 64 * 1024;
+/// The same where what was read before has not been handled: some tens of messages.
+const READ_BYTES_SLOW: usize = 4 * 1024;
+/// Bytes that are worth a write although nobody waits for them.
+const WRITE_BYTES: usize = 4 * 1024;
 /// Times that a turn writes to one peer.
 const WRITES_PER_TURN: usize = 4;
 
@@ -55,13 +61,27 @@ impl Peers {
         }
     }
 
-    /// Writes what waits: one sealed write per peer. To be called at the end of every turn.
-    pub fn flush(&mut self, now: Instant) {
+    /// Writes what waits: one sealed write per peer. To be called at the end of every turn. With `lazy`,
+    /// for a caller who comes again at once, what nobody waits for is kept until it is worth a write.
+    pub fn flush(&mut self, lazy: bool, now: Instant) {
         for slot in 0..self.connections.len() {
+            if lazy && !self.is_pressing(slot, now) {
+                continue;
+            }
             if let Err(broken) = self.write(slot, now) {
                 self.end(slot, broken.into_end(), now);
             }
         }
+    }
+
+    /// Whether something has to be written now.
+    fn is_pressing(&self, slot: usize, now: Instant) -> bool {
+        let Some(Some(connection)) = self.connections.get(slot) else { return false };
+        let Role::Peer(id) = connection.role else { return true };
+        let Some(node) = self.nodes.get(&id) else { return true };
+        let much = |session: &Session| session.unsaid_bytes() >= WRITE_BYTES;
+        let due = |session: &Session| session.must_speak(now) || much(session);
+        node.prompt || connection.backlog() > 0 || node.session.as_ref().is_some_and(due)
     }
 
     /// When [`Peers::on_time`] is next needed though no socket is ready; a moment that has passed if
@@ -149,7 +169,8 @@ impl Peers {
         if !connection.has_more() {
             return;
         }
-        let read = connection.read(&mut self.buffer);
+        let most = if self.slow { READ_BYTES_SLOW } else { READ_BYTES };
+        let read = connection.read(&mut self.buffer, most);
         self.busy |= connection.has_more();
         self.greet(slot);
         // What came before the end counts.
@@ -311,8 +332,10 @@ impl Peers {
             let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(()) };
             if let Role::Peer(id) = connection.role
                 && connection.backlog() < BACKLOG_BYTES_MAX
-                && let Some(session) = self.nodes.get_mut(&id).and_then(|n| n.session.as_mut())
+                && let Some(node) = self.nodes.get_mut(&id)
+                && let Some(session) = &mut node.session
             {
+                node.prompt = false;
                 self.frames.clear();
                 session.transmit(&mut self.frames, BACKLOG_BYTES_MAX, now);
                 connection.say(&self.frames);

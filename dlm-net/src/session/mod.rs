@@ -262,8 +262,13 @@ impl Session {
         self.window.bytes()
     }
 
-    /// Whether a bare header is due.
-    fn must_speak(&self, now: Instant) -> bool {
+    /// Bytes that wait for a connection to carry them.
+    pub fn unsaid_bytes(&self) -> usize {
+        self.window.unsaid_bytes()
+    }
+
+    /// Whether something is to be said although nothing waits: an acknowledgement, or a sign of life.
+    pub fn must_speak(&self, now: Instant) -> bool {
         self.untold_bytes >= ACK_BYTES
             || self.ack_due.is_some_and(|due| due <= now)
             || self.said.after(KEEP_ALIVE) <= now

@@ -121,6 +121,12 @@ impl Window {
         Some((self.acked + self.carried as u64, entry.kind, &self.bodies[begin..self.next]))
     }
 
+    /// Bytes of the frames that this connection has to carry.
+    pub(super) fn unsaid_bytes(&self) -> usize {
+        let frames = self.entries.len() - self.carried;
+        self.bodies.len() - self.next + frames * HEADER_BYTES
+    }
+
     /// Whether this connection has something to carry.
     pub(super) fn has_next(&self) -> bool {
         self.carried < self.entries.len()

@@ -173,7 +173,7 @@ impl World {
     /// Whether a node has work over many names to go on with.
     pub fn has_work(&self, id: u32) -> bool {
         let host = self.host(id);
-        host.up && host.node.deadline().is_some_and(|(_, reason)| reason == Reason::Work)
+        host.up && host.node.deadline().is_some_and(|(_, reason)| is_work(reason))
     }
 
     /// One part of that work.
@@ -185,7 +185,7 @@ impl World {
     pub fn timer(&self, id: u32) -> Option<u64> {
         let host = self.host(id);
         let (at, reason) = host.node.deadline().filter(|_| host.up)?;
-        (reason != Reason::Work).then_some(at.0)
+        (!is_work(reason)).then_some(at.0)
     }
 
     /// Time passes until a node's next timer ends.
@@ -458,6 +458,11 @@ impl Host {
             now: Clock(0),
         }
     }
+}
+
+/// Whether a node wants to go on with work, and not to be told the time.
+fn is_work(reason: Reason) -> bool {
+    matches!(reason, Reason::Heard | Reason::Work)
 }
 
 fn digest_of(value: &impl Hash) -> u64 {

@@ -29,6 +29,8 @@ pub struct Options {
     pub pace: u64,
     /// Longest delay of a message.
     pub delay: u64,
+    /// Longest time until a node goes on with work over many names.
+    pub work_delay: u64,
     /// Time between two draws of faults; the percentages below are per draw.
     pub period: u64,
     /// Nodes that crash.
@@ -93,6 +95,9 @@ impl Options {
         options.draw_load(&mut rng);
         options.draw_faults(&mut rng);
         options.draw_wire(&mut rng);
+        // A source of its own: it came later, and older seeds are to mean what they meant.
+        let share = *Rng::new(seed ^ 0x7a5d).pick(&[0, 0, 1, 8]);
+        options.work_delay = options.delay * share / 4;
         if rng.chance(6) {
             options.be_sparse();
         }

@@ -25,7 +25,8 @@ impl World {
         let view = &self.membership.spaces[space].view;
         let Some(stay) = &host.stays[space] else { return false };
         let Some(info) = host.node.lockspace(stay.id) else { return false };
-        let works = |node: &Node| matches!(node.deadline(), Some((_, Reason::Work)));
+        let works =
+            |node: &Node| matches!(node.deadline(), Some((_, Reason::Heard | Reason::Work)));
         stay.view.as_ref().is_some_and(|installed| installed.id == view.id)
             && view.members.len() == self.hosts.len()
             && view.members.contains(&stay.member)

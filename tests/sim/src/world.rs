@@ -8,7 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::rc::Rc;
 
-use dlm_core::{ClientId, Input, Instant, LockspaceId, Member, Node, NodeId, Outbox, Output, View};
+use dlm_core::{
+    ClientId, Input, Instant, LockspaceId, Member, Node, NodeId, Outbox, Output, Reason, View,
+};
 
 use crate::client::{Client, Heard};
 use crate::lives::{Ghost, Orphan};
@@ -119,6 +121,8 @@ pub(crate) struct Host {
 /// The whole.
 pub struct World {
     pub(crate) rng: Rng,
+    /// How long work waits.
+    lazy: Rng,
     pub(crate) now: u64,
     pub(crate) options: Options,
     pub(crate) hosts: Vec<Host>,
@@ -149,6 +153,7 @@ impl World {
     pub fn new(seed: u64, options: Options) -> Self {
         let mut world = Self {
             rng: Rng::new(seed),
+            lazy: Rng::new(seed ^ 0x1a27),
             now: 0,
             hosts: Vec::new(),
             oracle: Oracle::default(),
@@ -377,8 +382,11 @@ impl World {
     }
 
     fn arm(&mut self, node: usize) {
-        let Some((at, _)) = self.hosts[node].node.deadline() else { return };
-        let at = self.world_time(node, at).max(self.now);
+        let Some((at, reason)) = self.hosts[node].node.deadline() else { return };
+        let mut at = self.world_time(node, at).max(self.now);
+        if matches!(reason, Reason::Heard | Reason::Work) {
+            at += self.lazy.below(self.options.work_delay.max(1));
+        }
         let host = &mut self.hosts[node];
         if host.tick_at.is_none_or(|armed| armed > at || armed < self.now) {
             host.tick_at = Some(at);
