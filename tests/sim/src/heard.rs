@@ -105,11 +105,13 @@ impl World {
         }
         if before.unlocking {
             if let Some(value) = before.writing.filter(|_| completion.status == Status::Unlocked) {
+                // Who adopted a lock hears its number only now.
+                let token = before.token.max(completion.token.0);
                 self.oracle.values.wrote(
                     (before.since, self.now),
                     name,
                     holder,
-                    (before.token, value),
+                    (token, value),
                 );
             }
             if completion.granted.is_none() {
