@@ -5,7 +5,6 @@
 //! met and no value block was wrong, the tables of all nodes agree while nobody moves, and nothing is left when
 //! the workers have gone.
 
-pub(crate) mod board;
 mod checks;
 mod field;
 mod listing;
@@ -111,8 +110,4 @@ fn parse(args: &[String]) -> Result<Options, Ending> {
         }
     }
     Ok(options)
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

@@ -59,9 +59,14 @@ impl Ended {
 
     /// The last lines of what it printed.
     pub(crate) fn tail(&self, lines: usize) -> String {
-        let all: Vec<&str> = self.output.lines().collect();
-        all[all.len().saturating_sub(lines)..].join("\n")
+        last_lines(&self.output, lines)
     }
+}
+
+/// The last lines of a text, `most` at most.
+pub(crate) fn last_lines(text: &str, most: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(most)..].join("\n")
 }
 
 impl Job {

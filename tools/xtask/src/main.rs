@@ -28,6 +28,8 @@ mod sim;
 mod suites;
 mod tally;
 mod test;
+mod wires;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -71,6 +73,11 @@ impl From<std::io::Error> for Ending {
     fn from(error: std::io::Error) -> Self {
         Ending::CannotRun(error.to_string())
     }
+}
+
+/// An error in words.
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 fn main() -> ExitCode {

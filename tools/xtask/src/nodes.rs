@@ -1,5 +1,6 @@
 //! Several daemons of our own as one cluster, with the views of `dlm_tool feed`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
 use crate::places::Places;
+use crate::{leftover, text};
 
 /// Hang guard for what has to happen.
 const GUARD: Duration = Duration::from_secs(20);
@@ -48,11 +50,15 @@ impl Hosts {
     }
 }
 
+/// What `dlm_tool counters` says, by name.
+pub(crate) type Counters = BTreeMap<String, u64>;
+
 /// The cluster; dropping it ends it.
 pub(crate) struct Nodes {
     places: Places,
     dir: PathBuf,
-    config: String,
+    /// The dlm.conf of all daemons, but for the number of each.
+    pub(crate) config: String,
     addresses: Vec<String>,
     hosts: Hosts,
     daemons: Vec<Option<Daemon>>,
@@ -115,9 +121,19 @@ impl Nodes {
         &self.addresses[node as usize - 1]
     }
 
+    /// Where a node's daemon writes.
+    pub(crate) fn folder(&self, node: u32) -> PathBuf {
+        self.dir.join(format!("n{node}"))
+    }
+
     /// The socket of a node's daemon.
     pub(crate) fn socket(&self, node: u32) -> PathBuf {
-        self.dir.join(format!("n{node}/dlmd.sock"))
+        self.folder(node).join("dlmd.sock")
+    }
+
+    /// Sends a signal, by name, to a node's daemon.
+    pub(crate) fn signal(&mut self, node: u32, name: &str) -> io::Result<()> {
+        leftover::signal(name, self.daemon(node)?.pid())
     }
 
     /// Kills a node's daemon, whose clients are gone already; the others do not hear of it.
@@ -127,10 +143,19 @@ impl Nodes {
 
     /// Starts a node's daemon, again or for the first time.
     pub(crate) fn restart(&mut self, node: u32) -> io::Result<()> {
-        let before = self.hosts.under(node);
+        self.restart_with(node, &[])
+    }
+
+    /// As [`Nodes::restart`], with these variables (`NAME=VALUE`) in its environment.
+    pub(crate) fn restart_with(&mut self, node: u32, more: &[String]) -> io::Result<()> {
+        let mut before = self.hosts.under(node);
+        if !more.is_empty() {
+            before.push("env".to_owned());
+            before.extend_from_slice(more);
+        }
         let number = if self.feed.is_some() { format!("nodeid={node}\n") } else { String::new() };
         let config = number + &self.config;
-        let dir = self.dir.join(format!("n{node}"));
+        let dir = self.folder(node);
         let daemon = Daemon::start_as(&self.places, &dir, &config, &[], &before)?;
         self.daemons[node as usize - 1] = Some(daemon);
         Ok(())
@@ -168,7 +193,8 @@ impl Nodes {
         Err(io::Error::other(format!("nobody waits for node {node} to be fenced")))
     }
 
-    fn tool(&self, node: u32, words: &[&str]) -> io::Result<Output> {
+    /// Runs dlm_tool on a node.
+    pub(crate) fn tool(&self, node: u32, words: &[&str]) -> io::Result<Output> {
         Command::new(self.places.release().join("dlm_tool"))
             .args(words)
             .env("DLM_SOCKET", self.socket(node))
@@ -176,17 +202,44 @@ impl Nodes {
             .output()
     }
 
+    /// A node leaves a lockspace in good order: it takes back what its programs, which are gone,
+    /// created, once in each of their lives.
+    pub(crate) fn leave(&self, node: u32, space: &str) -> Result<(), String> {
+        for _ in 0..1000 {
+            if !self.tool(node, &["leave", space, "--json"]).map_err(text)?.status.success() {
+                return Ok(());
+            }
+        }
+        Err(format!("node {node} never leaves"))
+    }
+
+    /// What a node counts.
+    pub(crate) fn counters(&self, node: u32) -> io::Result<Counters> {
+        let output = self.tool(node, &["counters"])?;
+        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let pair = |line: &str| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        };
+        Ok(listed.lines().filter_map(pair).collect())
+    }
+
     /// The beginning of a command line that runs something beside a node's daemon.
     pub(crate) fn beside(&self, node: u32) -> Vec<String> {
         self.hosts.beside(node)
+    }
+
+    /// What a node's daemon logged.
+    pub(crate) fn log(&self, node: u32) -> String {
+        let bytes = std::fs::read(self.folder(node).join("dlmd.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// What all daemons logged.
     pub(crate) fn logs(&self) -> String {
         let mut text = String::new();
         for node in 1..=self.count() {
-            let log = std::fs::read(self.dir.join(format!("n{node}/dlmd.log"))).unwrap_or_default();
-            let _ = writeln!(text, "--- node {node}\n{}", String::from_utf8_lossy(&log));
+            let _ = writeln!(text, "--- node {node}\n{}", self.log(node));
         }
         text
     }

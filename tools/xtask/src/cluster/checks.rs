@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::field::{Field, GUARD, NAMES, SPACE};
-use super::{listing, text};
+use super::field::Field;
+use super::listing;
+use crate::nodes::Counters;
+use crate::text;
+use crate::workers::{GUARD, SPACE};
 
 /// Names that nobody uses are forgotten after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -20,14 +23,12 @@ pub(super) struct Baseline {
     memory: u64,
 }
 
-type Counters = BTreeMap<String, u64>;
-
 impl Field {
     /// While whoever holds a lock keeps it, the tables of all nodes come to rest, and are one table.
     pub(super) fn check_tables(&mut self) -> Result<(), String> {
-        self.board.hold(true)?;
+        self.workers.board.hold(true)?;
         let agreed = self.wait_for("the tables of all nodes agree", Self::tables_differ);
-        self.board.hold(false)?;
+        self.workers.board.hold(false)?;
         agreed
     }
 
@@ -50,15 +51,14 @@ impl Field {
     pub(super) fn check_leaks(&mut self) -> Result<(), String> {
         self.wait_for("nothing is left", |field| {
             for node in field.up.clone() {
-                let now = field.counters(node)?;
+                let now = field.nodes.counters(node).map_err(text)?;
                 let left = ["locks", "clients", "orphans", "timers"].map(|what| value(&now, what));
                 // Idle names have a time limit each.
                 let timers = left[3].min(value(&now, "resources"));
                 if (left[0], left[1], left[2], left[3] - timers) != (0, 0, 0, 0) {
                     return Ok(Some(format!("node {node}: {now:?}")));
                 }
-                let names = if field.long { 4 * NAMES } else { NAMES };
-                if value(&now, "resources") > u64::from(names) {
+                if value(&now, "resources") > u64::from(field.workers.names) {
                     return Ok(Some(format!("node {node} has names that never were: {now:?}")));
                 }
                 if let Some(why) = field.grown(node, &now) {
@@ -92,23 +92,13 @@ impl Field {
         std::thread::sleep(IDLE);
         self.wait_for("names without users are forgotten", |field| {
             for node in field.up.clone() {
-                let now = field.counters(node)?;
+                let now = field.nodes.counters(node).map_err(text)?;
                 if (value(&now, "resources"), value(&now, "directory_entries")) != (0, 0) {
                     return Ok(Some(format!("node {node}: {now:?}")));
                 }
             }
             Ok(None)
         })
-    }
-
-    fn counters(&self, node: u32) -> Result<Counters, String> {
-        let output = self.tool(node, &["counters"])?;
-        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let pair = |line: &str| {
-            let mut words = line.split_whitespace();
-            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
-        };
-        Ok(listed.lines().filter_map(pair).collect())
     }
 
     /// Waits until nothing is wrong any more; what was wrong last is the error.

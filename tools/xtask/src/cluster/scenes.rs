@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::field::{Field, SPACE};
+use super::field::Field;
 use super::mix;
+use crate::workers::SPACE;
 
 /// Something that happens, on so many hosts.
 pub(super) struct Scene {
@@ -168,7 +169,7 @@ fn flap(field: &mut Field) -> Result<(), String> {
         }
         wait(u64::from(round) * 7);
     }
-    let others = field.workers_of(&[1, 2]);
+    let others = field.workers.of(&[1, 2]);
     field.progress_of(&others, "beside a node that comes and goes")
 }
 
@@ -188,7 +189,7 @@ fn leave(field: &mut Field) -> Result<(), String> {
 fn leave_cut(field: &mut Field) -> Result<(), String> {
     field.wires(&["isolate", "n2"])?;
     field.leave(2)?;
-    let others = field.workers_of(&[1, 3]);
+    let others = field.workers.of(&[1, 3]);
     let went_on = field.progress_of(&others, "without the one that left");
     field.wires(&["heal"])?;
     went_on?;
@@ -200,7 +201,12 @@ fn leave_cut(field: &mut Field) -> Result<(), String> {
 fn join_leave(field: &mut Field) -> Result<(), String> {
     let due = u64::from(field.rounds(100));
     let end = Instant::now() + Duration::from_secs(if field.long { 300 } else { 40 });
-    while field.workers_of(&[1, 2, 3]).iter().any(|number| field.board.grants(*number) < due) {
+    while field
+        .workers
+        .of(&[1, 2, 3])
+        .iter()
+        .any(|number| field.workers.board.grants(*number) < due)
+    {
         if Instant::now() > end {
             return Err(format!("a lockspace was not created and released {due} times"));
         }
@@ -219,7 +225,7 @@ fn try_crash(field: &mut Field) -> Result<(), String> {
         field.power_on(node)?;
         field.progress("after the restart")?;
     }
-    match field.board.longest_try() {
+    match field.workers.board.longest_try() {
         0..5000 => Ok(()),
         long => Err(format!("a NOQUEUE call took {long} ms")),
     }
@@ -270,7 +276,7 @@ fn heavy_loss(field: &mut Field) -> Result<(), String> {
 /// Frames come late, and overtake one another.
 fn delay(field: &mut Field) -> Result<(), String> {
     field.wires(&["delay", "n2", "20", "15"])?;
-    let all = field.workers_of(&[1, 2, 3]);
+    let all = field.workers.of(&[1, 2, 3]);
     let slow = field.progress_of(&all, "with a slow wire");
     wait(u64::from(field.rounds(500)));
     field.wires(&["heal"])?;
@@ -314,7 +320,7 @@ fn one_way_cut(field: &mut Field) -> Result<(), String> {
     while exclusions(field) == before && Instant::now() < end {
         wait(50);
     }
-    let others = field.workers_of(&[1, 2]);
+    let others = field.workers.of(&[1, 2]);
     let went_on = field.progress_of(&others, "without node 3");
     field.wires(&["heal"])?;
     went_on?;
@@ -335,7 +341,7 @@ fn three_leave(field: &mut Field) -> Result<(), String> {
         for node in [1, 2, 3] {
             field.leave(node)?;
         }
-        let last = field.workers_of(&[4]);
+        let last = field.workers.of(&[4]);
         field.progress_of(&last, "alone")?;
         let listed = field.tool(4, &["ls"])?;
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -15,6 +15,8 @@ use crate::job::{Ended, Job};
 use crate::nodes::{Hosts, Nodes};
 use crate::places::Places;
 use crate::scratch::Scratch;
+use crate::text;
+use crate::wires::Wires;
 
 /// Port of the agents.
 const PORT: &str = "7707";
@@ -38,63 +40,20 @@ pub(super) struct Scenario<'a> {
 
 /// A corosync of three hosts in network namespaces.
 pub(super) struct Engine {
-    dir: Scratch,
-    script: PathBuf,
-    prefix: String,
+    wires: Wires,
+    _dir: Scratch,
 }
 
-/// Address prefix of its hosts.
-const NET: &str = "10.82";
 /// Scenarios of fewer nodes leave the others without a daemon.
 const LINES: &str = "enable_startup_fencing=0";
 
 impl Engine {
     /// Starts it.
     pub(super) fn start(places: &Places) -> Result<Self, String> {
-        let dir = Scratch::new("engine").map_err(|error| error.to_string())?;
-        let script = places.root.join("tests/cluster/netns-cluster.sh");
-        let prefix = format!("dlmn{}", std::process::id() % 10_000);
-        let engine = Self { dir, script, prefix };
-        engine.run(&["up", "3"])?;
-        engine.run(&["corosync-up", "token: 1000"])?;
-        Ok(engine)
-    }
-
-    fn environment(&self) -> Vec<String> {
-        let net = self.dir.path().join("net");
-        let words =
-            [("NC_PREFIX", self.prefix.as_str()), ("NC_NET", NET), ("NC_LINKS", "1")].into_iter();
-        let mut all: Vec<String> = words.map(|(name, value)| format!("{name}={value}")).collect();
-        all.push(format!("NC_DIR={}", net.display()));
-        all
-    }
-
-    fn run(&self, words: &[&str]) -> Result<(), String> {
-        let status = Command::new("env")
-            .args(self.environment())
-            .arg(&self.script)
-            .args(words)
-            .stdin(Stdio::null())
-            .status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            other => Err(format!("netns-cluster.sh {}: {other:?}", words.join(" "))),
-        }
-    }
-
-    fn hosts(&self) -> Hosts {
-        let mut words = vec!["env".to_owned()];
-        words.extend(self.environment());
-        words.extend([self.script.display().to_string(), "exec".to_owned()]);
-        Hosts::Corosync { prefix: self.prefix.clone(), net: NET.to_owned(), words }
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        if let Err(error) = self.run(&["down"]) {
-            eprintln!("{error}");
-        }
+        let dir = Scratch::new("engine").map_err(text)?;
+        let wires = Wires::up(places, "dlmn", "10.82", 3, 1, dir.path().join("net"))?;
+        wires.start_corosync()?;
+        Ok(Self { wires, _dir: dir })
     }
 }
 
@@ -112,10 +71,9 @@ struct Agent {
 
 /// Plays a scenario; the runner's ending, and what the daemons logged.
 pub(super) fn play(scenario: &Scenario<'_>) -> Result<(Ended, String), String> {
-    let text = |error: std::io::Error| error.to_string();
     let dir = Scratch::new("many").map_err(text)?;
     let (hosts, lines) = match scenario.engine {
-        Some(engine) => (engine.hosts(), LINES),
+        Some(engine) => (engine.wires.members(), LINES),
         None => (Hosts::Loopback, ""),
     };
     let nodes = Nodes::start(scenario.places, dir.path(), scenario.nodes, hosts, lines);

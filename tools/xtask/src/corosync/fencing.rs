@@ -4,7 +4,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::hosts::{Hosts, NODES, text};
+use super::hosts::{Hosts, NODES};
+use crate::text;
 
 /// How a lost node is seen while agents run for it, on the node that runs them.
 const RUNS: &str = "\nfence 3 nodedown pid ";
@@ -25,7 +26,7 @@ pub(super) fn agent_kills(hosts: &mut Hosts) -> Result<(), String> {
     agent(hosts, "fence_kill", &kill)?;
     configure(hosts, "", &["fence_fails", "fence_kill"])?;
     // Whoever holds something when the agent comes is another scene's business.
-    hosts.kill_workers(3)?;
+    hosts.workers.kill(3)?;
     hosts.wires(&["isolate", "n3"])?;
     hosts.wait_for(1, RUNS)?;
     hosts.wait_for(1, "fence_kill of device d1 runs here as pid ")?;
@@ -46,7 +47,7 @@ pub(super) fn agent_kills(hosts: &mut Hosts) -> Result<(), String> {
         })?;
         line_has(&hosts.status(node), "node 3 X ", &[" at 1 "])?;
     }
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     hosts.progress_of(&others, "after node 3 was fenced")?;
     hosts.wires(&["heal"])?;
     hosts.kill_daemon(3);
@@ -75,7 +76,7 @@ pub(super) fn agents_fail(hosts: &mut Hosts) -> Result<(), String> {
     }
     hosts.wait_for(1, "again, as agents of all nodes failed; here agent ")?;
     line_has(&hosts.status(1), "fence 3 nodedown delay actor 1 ", &[])?;
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     hosts.fence_ack(2, 3)?;
     hosts.progress_of(&others, "after a person's word")?;
     line_has(&hosts.status(1), "node 3 X ", &[" at 2 "])?;

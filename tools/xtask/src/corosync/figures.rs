@@ -5,7 +5,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::hosts::{Hosts, SPACE, text};
+use super::hosts::Hosts;
+use crate::text;
+use crate::workers::SPACE;
 
 /// Losses that are measured.
 const TIMES: usize = 5;

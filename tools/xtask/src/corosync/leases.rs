@@ -22,7 +22,7 @@ pub(super) fn lease(hosts: &mut Hosts) -> Result<(), String> {
     let before = lives(hosts, [1, 2]);
     let outlived = hosts.count(1, OUTLIVED);
     hosts.power_off(3)?;
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     outlives(hosts, outlived)?;
     hosts.settle()?;
     hosts.progress_of(&others, "after the lease of a host without power")?;
@@ -36,7 +36,7 @@ pub(super) fn lease(hosts: &mut Hosts) -> Result<(), String> {
     hosts.wait("the lease of a host that is cut off does not end", || {
         hosts.count(3, RAN_OUT) > ended
     })?;
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     outlives(hosts, outlived)?;
     hosts.progress_of(&others, "after the lease of a host that is cut off")?;
     unchanged(before, lives(hosts, [1, 2]), "a cut")?;
@@ -47,7 +47,7 @@ pub(super) fn lease(hosts: &mut Hosts) -> Result<(), String> {
     let before = lives(hosts, [1, 3]);
     let (ended, outlived) = (hosts.count(2, RAN_OUT), hosts.count(1, OUTLIVED));
     hosts.signal_daemon(2, "STOP")?;
-    let others = hosts.workers_of(&[1, 3]);
+    let others = hosts.workers.of(&[1, 3]);
     outlives(hosts, outlived)?;
     hosts.progress_of(&others, "after the lease of a stopped daemon")?;
     unchanged(before, lives(hosts, [1, 3]), "a daemon that stands still")?;

@@ -3,7 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::hosts::{Hosts, text};
+use super::hosts::Hosts;
+use crate::text;
 
 /// A user without rights, and the library that is missing.
 const NOBODY: u32 = 65534;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::hosts::{Hosts, NODES, SPACE};
+use super::hosts::{Hosts, NODES};
+use crate::text;
 
 /// Something that happens while workers work.
 pub(super) struct Scene {
@@ -80,7 +81,7 @@ fn crash(hosts: &mut Hosts) -> Result<(), String> {
     let before: Vec<usize> = (1..=2).map(|node| hosts.count(node, LIFE_OVER)).collect();
     hosts.power_off(3)?;
     hosts.fence_ack(1, 3)?;
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     hosts.progress_of(&others, "without node 3")?;
     let after: Vec<usize> = (1..=2).map(|node| hosts.count(node, LIFE_OVER)).collect();
     if before != after {
@@ -90,17 +91,17 @@ fn crash(hosts: &mut Hosts) -> Result<(), String> {
     hosts.power_on(3)?;
     hosts.power_off(1)?;
     hosts.fence_ack(2, 1)?;
-    let others = hosts.workers_of(&[2, 3]);
+    let others = hosts.workers.of(&[2, 3]);
     hosts.progress_of(&others, "without node 1")?;
     hosts.power_on(1)
 }
 
 /// A daemon without lockspaces ends and comes back: nobody fears it, and nobody has to be fenced.
 fn clean_stop(hosts: &mut Hosts) -> Result<(), String> {
-    hosts.kill_workers(2)?;
-    leave_all(hosts, 2)?;
+    hosts.workers.kill(2)?;
+    hosts.leave(2)?;
     hosts.stop_daemon(2)?;
-    let others = hosts.workers_of(&[1, 3]);
+    let others = hosts.workers.of(&[1, 3]);
     hosts.progress_of(&others, "without node 2")?;
     hosts.settle()?;
     if hosts.status(1).contains("wait fencing") {
@@ -117,10 +118,10 @@ fn cut_heal(hosts: &mut Hosts) -> Result<(), String> {
     hosts.wires(&["isolate", "n3"])?;
     hosts.wait_for(3, "wait quorum")?;
     hosts.wait_for(1, "wait fencing: node 3 ")?;
-    let alone = hosts.workers_of(&[3]);
-    let before: Vec<u64> = alone.iter().map(|worker| hosts.board.grants(*worker)).collect();
+    let alone = hosts.workers.of(&[3]);
+    let before: Vec<u64> = alone.iter().map(|worker| hosts.workers.board.grants(*worker)).collect();
     wait(1500);
-    let after: Vec<u64> = alone.iter().map(|worker| hosts.board.grants(*worker)).collect();
+    let after: Vec<u64> = alone.iter().map(|worker| hosts.workers.board.grants(*worker)).collect();
     if before != after {
         return Err("a node without quorum granted locks".to_owned());
     }
@@ -146,11 +147,11 @@ fn one_way_cut(hosts: &mut Hosts) -> Result<(), String> {
 fn pause_node(hosts: &mut Hosts) -> Result<(), String> {
     let lost = hosts.count(2, LIFE_OVER);
     hosts.wires(&["pause", "n2"])?;
-    hosts.signal_workers(2, "STOP")?;
+    hosts.workers.signal(2, "STOP")?;
     hosts.wait_for(1, "wait fencing: node 2 ")?;
     wait(3000);
     hosts.wires(&["resume", "n2"])?;
-    hosts.signal_workers(2, "CONT")?;
+    hosts.workers.signal(2, "CONT")?;
     hosts
         .wait("node 2 does not notice that it stood still", || hosts.count(2, LIFE_OVER) > lost)?;
     hosts.settle()?;
@@ -177,9 +178,9 @@ fn pause_daemon(hosts: &mut Hosts) -> Result<(), String> {
 /// Programs stand still: they keep what they hold, and nobody is excluded.
 fn pause_client(hosts: &mut Hosts) -> Result<(), String> {
     let lost: Vec<usize> = (1..=NODES).map(|node| hosts.count(node, LIFE_OVER)).collect();
-    hosts.signal_workers(2, "STOP")?;
+    hosts.workers.signal(2, "STOP")?;
     wait(2000);
-    hosts.signal_workers(2, "CONT")?;
+    hosts.workers.signal(2, "CONT")?;
     hosts.progress("after a pause of programs")?;
     let after: Vec<usize> = (1..=NODES).map(|node| hosts.count(node, LIFE_OVER)).collect();
     if lost == after { Ok(()) } else { Err("a node lost its life".to_owned()) }
@@ -191,7 +192,7 @@ fn corosync_killed(hosts: &mut Hosts) -> Result<(), String> {
     hosts.kill_corosync(2)?;
     hosts.wait("node 2 does not notice", || hosts.count(2, "corosync is lost") > lost)?;
     hosts.wait_for(2, "corosync does not run")?;
-    let others = hosts.workers_of(&[1, 3]);
+    let others = hosts.workers.of(&[1, 3]);
     hosts.start_corosync(2)?;
     hosts.settle()?;
     hosts.progress_of(&others, "after corosync was killed elsewhere")?;
@@ -215,18 +216,18 @@ fn link_flap(hosts: &mut Hosts) -> Result<(), String> {
 /// A host comes back with a wrong key of corosync's: it is alone, says so, and harms nobody.
 fn wrong_authkey(hosts: &mut Hosts) -> Result<(), String> {
     let key = hosts.net().join("n3/etc/corosync/authkey");
-    let right = std::fs::read(&key).map_err(super::hosts::text)?;
+    let right = std::fs::read(&key).map_err(text)?;
     let wrong: Vec<u8> = right.iter().map(|byte| byte ^ 0x55).collect();
     hosts.power_off(3)?;
     hosts.fence_ack(1, 3)?;
-    std::fs::write(&key, wrong).map_err(super::hosts::text)?;
+    std::fs::write(&key, wrong).map_err(text)?;
     hosts.start_corosync(3)?;
     hosts.start_daemon(3)?;
     hosts.wait_for(3, "wait quorum")?;
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     hosts.progress_of(&others, "beside a node with a wrong key")?;
     hosts.power_off(3)?;
-    std::fs::write(&key, right).map_err(super::hosts::text)?;
+    std::fs::write(&key, right).map_err(text)?;
     hosts.power_on(3)
 }
 
@@ -298,13 +299,13 @@ fn clock_jump(hosts: &mut Hosts) -> Result<(), String> {
 fn stuck_joiner(hosts: &mut Hosts) -> Result<(), String> {
     for pause in [0, 100] {
         // In good order, so that nobody has to fear what it was before.
-        hosts.kill_workers(3)?;
-        leave_all(hosts, 3)?;
+        hosts.workers.kill(3)?;
+        hosts.leave(3)?;
         hosts.stop_daemon(3)?;
         hosts.start_daemon(3)?;
         wait(pause);
         hosts.signal_daemon(3, "STOP")?;
-        let others = hosts.workers_of(&[1, 2]);
+        let others = hosts.workers.of(&[1, 2]);
         let went_on = hosts.progress_of(&others, "beside a daemon that stands still");
         hosts.signal_daemon(3, "CONT")?;
         went_on?;
@@ -319,22 +320,12 @@ fn stuck_joiner(hosts: &mut Hosts) -> Result<(), String> {
 fn release_while_cut(hosts: &mut Hosts) -> Result<(), String> {
     hosts.wires(&["isolate", "n2"])?;
     hosts.wait_for(2, "wait quorum")?;
-    hosts.kill_workers(2)?;
-    leave_all(hosts, 2)?;
+    hosts.workers.kill(2)?;
+    hosts.leave(2)?;
     hosts.wires(&["heal"])?;
     hosts.start_workers(2)?;
     hosts.settle()?;
     hosts.progress("after a release without peers")
-}
-
-/// Takes back all creations of the lockspace on a host: every program made one, in each of its lives.
-fn leave_all(hosts: &Hosts, node: u32) -> Result<(), String> {
-    for _ in 0..1000 {
-        if !hosts.tool(node, &["leave", SPACE])?.status.success() {
-            return Ok(());
-        }
-    }
-    Err(format!("node {node} never leaves"))
 }
 
 /// Lets nothing of node 1's lock traffic through.
@@ -351,7 +342,7 @@ const BLOCK: &str = "table inet block {
 fn lock_port_blocked(hosts: &mut Hosts) -> Result<(), String> {
     let lost = [1, 3].map(|node| hosts.count(node, LIFE_OVER));
     hosts.wires(&["exec", "n3", "nft", BLOCK])?;
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     let excluded = hosts
         .wait("nobody is excluded", || [1, 3].map(|node| hosts.count(node, LIFE_OVER)) != lost);
     let went_on = excluded.and_then(|()| hosts.progress_of(&others[..2], "with a blocked port"));
@@ -376,12 +367,12 @@ fn third_without_service(hosts: &mut Hosts) -> Result<(), String> {
     for node in 1..=NODES {
         hosts.kill_daemon(node);
     }
-    hosts.kill_workers(3)?;
+    hosts.workers.kill(3)?;
     for node in 1..=2 {
         hosts.start_daemon(node)?;
     }
     hosts.fence_ack(1, 3)?;
-    let others = hosts.workers_of(&[1, 2]);
+    let others = hosts.workers.of(&[1, 2]);
     hosts.progress_of(&others, "two of three")?;
     hosts.settle()?;
     if hosts.status(1).contains("node 3 M ") {
@@ -423,7 +414,7 @@ fn loss(hosts: &mut Hosts) -> Result<(), String> {
 fn fast_restarts(hosts: &mut Hosts) -> Result<(), String> {
     for _ in 0..20 {
         hosts.kill_daemon(2);
-        hosts.kill_workers(2)?;
+        hosts.workers.kill(2)?;
         hosts.start_daemon(2)?;
         hosts.start_workers(2)?;
         hosts.progress("after a fast restart")?;

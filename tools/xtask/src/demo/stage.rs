@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::time::Instant;
 
 use super::party::{GUARD, Party};
@@ -110,17 +110,9 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn run(&self, node: u32, args: &[&str]) -> io::Result<Output> {
-        Command::new(self.places.release().join("dlm_tool"))
-            .args(args)
-            .env("DLM_SOCKET", self.nodes.socket(node))
-            .stdin(Stdio::null())
-            .output()
-    }
-
     /// Shows what dlm_tool says on a node; every one of `words` must be in it.
     pub(super) fn tool(&self, node: u32, args: &[&str], words: &[&str]) -> io::Result<()> {
-        let output = self.run(node, args)?;
+        let output = self.nodes.tool(node, args)?;
         show(node, args, &output);
         match lacking(&output, words) {
             None => Ok(()),
@@ -130,13 +122,13 @@ impl<'a> Stage<'a> {
 
     /// Whether all of `words` are in what dlm_tool says on a node; nothing is shown.
     pub(super) fn says(&self, node: u32, args: &[&str], words: &[&str]) -> io::Result<bool> {
-        Ok(lacking(&self.run(node, args)?, words).is_none())
+        Ok(lacking(&self.nodes.tool(node, args)?, words).is_none())
     }
 
     /// As [`Stage::tool`], as soon as it is so.
     pub(super) fn tool_until(&self, node: u32, args: &[&str], words: &[&str]) -> io::Result<()> {
         let end = Instant::now() + GUARD;
-        while Instant::now() < end && lacking(&self.run(node, args)?, words).is_some() {
+        while Instant::now() < end && lacking(&self.nodes.tool(node, args)?, words).is_some() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         self.tool(node, args, words)
@@ -144,7 +136,7 @@ impl<'a> Stage<'a> {
 
     /// A dlm_tool command that must say no, and name `holder`.
     pub(super) fn refused(&self, node: u32, args: &[&str], holder: &str) -> io::Result<()> {
-        let output = self.run(node, args)?;
+        let output = self.nodes.tool(node, args)?;
         show(node, args, &output);
         let named = String::from_utf8_lossy(&output.stderr).contains(holder);
         if output.status.code() == Some(1) && named {

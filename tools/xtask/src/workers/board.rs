@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 const BYTES: usize = 8192;
 const NAMES_MAX: u64 = 64;
+const WORKERS_MAX: u32 = 64;
 
 /// The board.
 pub(crate) struct Board {
@@ -48,6 +49,11 @@ impl Board {
         self.word(64 + 8 * u64::from(worker))
     }
 
+    /// How many grants there were since the round began.
+    pub(crate) fn all_grants(&self) -> u64 {
+        (0..WORKERS_MAX).map(|worker| self.grants(worker)).sum()
+    }
+
     /// Takes the marks of a dead worker away.
     pub(crate) fn forget(&self, worker: u32) -> Result<(), String> {
         (0..NAMES_MAX).try_for_each(|name| self.write(&[0], 2048 + 64 * name + u64::from(worker)))
@@ -76,6 +82,6 @@ impl Board {
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<(), String> {
-        self.file.write_all_at(bytes, at).map_err(|error| error.to_string())
+        self.file.write_all_at(bytes, at).map_err(crate::text)
     }
 }
