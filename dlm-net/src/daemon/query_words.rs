@@ -1,10 +1,11 @@
 //! Answers of the query socket in bytes (libdlm-abi.md 4.9; the layout of every structure is in
 //! `tests/abi/libdlm-layout.txt`). Numbers are in host byte order, as both sides are on one machine.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fmt::Display;
 
 use dlm_ipc::control::{
     ChangeRecord, ConfigRecord, NodeRecord, SpaceNodeRecord, SpaceRecord, StatusRecord,
+    wall_seconds,
 };
 
 const MAGIC: u32 = 0xD13C_D13C;
@@ -228,81 +229,26 @@ fn node(node: &SpaceNodeRecord) -> [u8; NODE_BYTES] {
 /// A row of `struct dlmc_state`, each followed by its text.
 fn status(record: &StatusRecord, wall_now: u64) -> Vec<u8> {
     let mut out = Vec::new();
-    state(&mut out, 1, record.node, &daemon_words(record));
-    let mut nodes: Vec<&NodeRecord> = record.nodes.iter().collect();
-    nodes.sort_by_key(|node| node.node);
+    state(&mut out, 1, record.node, &record.keys());
+    let nodes = record.sorted();
     for node in &nodes {
-        state(&mut out, 2, node.node, &node_words(record, node, wall_now));
+        state(&mut out, 2, node.node, &node.keys(record.now, wall_now));
     }
     for id in &record.fencing.startup {
-        let known = nodes.iter().find(|node| node.node == *id);
         let absent = NodeRecord { node: *id, ..NodeRecord::default() };
-        state(&mut out, 3, *id, &node_words(record, known.map_or(&absent, |node| node), wall_now));
+        let known = nodes.iter().find(|node| node.node == *id).map_or(&absent, |node| node);
+        state(&mut out, 3, *id, &known.keys(record.now, wall_now));
     }
     out
 }
 
-fn state(out: &mut Vec<u8>, kind: u32, node: u32, words: &[(&str, String)]) {
-    let mut text: String = words.iter().map(|(key, value)| format!("{key}={value} ")).collect();
+fn state(out: &mut Vec<u8>, kind: u32, node: u32, keys: &[(&str, impl Display)]) {
+    let mut text: String = keys.iter().map(|(key, value)| format!("{key}={value} ")).collect();
     text.push('\0');
     for word in [kind, 0, node, 0, 0, text.len() as u32, 0] {
         out.extend(word.to_ne_bytes());
     }
     out.extend(text.as_bytes());
-}
-
-fn daemon_words(record: &StatusRecord) -> Vec<(&'static str, String)> {
-    let members = record.nodes.iter().filter(|node| node.member).count();
-    let (cluster, daemon) = record.ring;
-    let fencing = &record.fencing;
-    let words = [
-        ("member_count", members as u64),
-        ("joined_count", members.min(1) as u64),
-        ("remove_count", (record.nodes.len() - members) as u64),
-        ("daemon_ringid", daemon),
-        ("cluster_ringid", cluster),
-        ("quorate", u64::from(record.quorate)),
-        ("fence_pid", u64::from(fencing.pid)),
-        ("fence_in_progress_unknown", u64::from(fencing.in_progress_unknown)),
-        ("zombie_count", u64::from(fencing.zombies)),
-        ("monotime", record.now),
-        ("stateful_merge_wait", u64::from(fencing.merge_wait)),
-    ];
-    words.map(|(key, value)| (key, value.to_string())).to_vec()
-}
-
-fn node_words(
-    record: &StatusRecord,
-    node: &NodeRecord,
-    wall_now: u64,
-) -> Vec<(&'static str, String)> {
-    let fencing = &node.fencing;
-    let (fail_wall, fence_wall) = node.walls(record.now, wall_now);
-    let flag = |set: bool| u32::from(set).to_string();
-    // Only a fencing of the last failure counts.
-    let fenced = if node.fenced >= node.failed { node.fenced } else { 0 };
-    vec![
-        ("member", flag(node.member)),
-        ("killed", flag(fencing.killed)),
-        ("left_reason", node.reason_word().to_owned()),
-        ("need_fencing", flag(node.needs_fencing())),
-        ("delay_fencing", flag(fencing.delayed)),
-        ("fence_pid", fencing.pid.to_string()),
-        ("fence_pid_wait", flag(fencing.pid_wait)),
-        ("fence_result_wait", flag(fencing.result_wait)),
-        ("fence_actor_last", fencing.actor_last.to_string()),
-        ("fence_actor_done", fencing.actor_done.to_string()),
-        ("add_time", node.added.to_string()),
-        ("rem_time", node.removed.to_string()),
-        ("fail_walltime", fail_wall.to_string()),
-        ("fail_monotime", node.failed.to_string()),
-        ("fence_walltime", fence_wall.to_string()),
-        ("fence_monotime", fenced.to_string()),
-    ]
-}
-
-fn wall_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use dlm_core::{Instant, NodeId};
-use dlm_ipc::control::{DaemonFencing, NodeFencing, left};
+use dlm_ipc::control::{DaemonFencing, NodeFencing, left, wall_seconds};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
@@ -114,8 +113,7 @@ impl Fences {
     }
 
     fn clock(&self) -> Clock {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Clock { mono: self.now, wall }
+        Clock { mono: self.now, wall: wall_seconds() }
     }
 
     fn step(&mut self, now: Instant, input: Input) {

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use dlm_core::{Member, View};
 use dlm_ipc::control::{
-    CONTROL_BYTES_MAX, ControlMessage, ControlReply, ControlRequest, StaysRecord,
+    CONTROL_BYTES_MAX, ControlMessage, ControlReply, ControlRequest, StaysRecord, wall_seconds,
 };
 use dlm_ipc::hello::{Hello, Welcome};
 use dlm_ipc::socket::Connection;
@@ -64,8 +64,7 @@ impl Feed {
     pub fn new(nodes: impl IntoIterator<Item = (u32, PathBuf)>) -> Self {
         let lines: Vec<Line> =
             nodes.into_iter().map(|(node, socket)| Line::new(node, socket)).collect();
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let feeder = Feeder::new(lines.iter().map(|line| line.node), wall);
+        let feeder = Feeder::new(lines.iter().map(|line| line.node), wall_seconds());
         Self { feeder, lines, buffer: vec![0; CONTROL_BYTES_MAX] }
     }
 

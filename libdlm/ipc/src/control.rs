@@ -10,7 +10,7 @@ mod cluster;
 
 pub use cluster::{
     DaemonFencing, LocatedRecord, NodeFencing, RecoveryPage, RecoveryRecord, SpaceNodeRecord,
-    StepUs, left,
+    StepUs, left, wall_seconds,
 };
 
 /// Largest encoded control message, in bytes.

@@ -1,9 +1,8 @@
 //! `status [-v]`: the daemon, the cluster and its nodes (libdlm-abi.md 4.4).
 
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use dlm_ipc::control::{ControlReply, ControlRequest, NodeRecord, StatusRecord};
+use dlm_ipc::control::{ControlReply, ControlRequest, NodeRecord, StatusRecord, wall_seconds};
 use serde::Serialize;
 
 use crate::context::{Context, GOOD, NO, Outcome, Trouble};
@@ -34,7 +33,7 @@ pub(crate) fn run(cx: &mut Context<'_>, show: Status) -> Outcome {
         return Ok(if state == RUNNING { GOOD } else { NO });
     }
     if show.verbose {
-        print_keys(cx.out, &status)?;
+        print_keys(cx.out, &status, wall_seconds())?;
     } else {
         print(cx.out, &status, wall_seconds())?;
     }
@@ -47,10 +46,6 @@ pub(crate) fn daemon_status(cx: &mut Context<'_>) -> Result<StatusRecord, Troubl
         ControlReply::Status(status) => Some(status),
         _ => None,
     })
-}
-
-fn wall_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 const RUNNING: &str = "running";
@@ -66,19 +61,13 @@ fn state_word(status: &StatusRecord) -> &'static str {
     }
 }
 
-fn sorted(status: &StatusRecord) -> Vec<&NodeRecord> {
-    let mut nodes: Vec<&NodeRecord> = status.nodes.iter().collect();
-    nodes.sort_by_key(|node| node.node);
-    nodes
-}
-
 fn print(out: &mut dyn Write, status: &StatusRecord, wall_now: u64) -> io::Result<()> {
     let (cluster, daemon) = status.ring;
     let quorate = u32::from(status.quorate);
     writeln!(out, "cluster nodeid {} quorate {quorate} ring seq {cluster} {daemon}", status.node)?;
     let unknown = if status.fencing.in_progress_unknown { "fence_init" } else { "" };
     writeln!(out, "daemon now {} fence_pid {} {unknown}", status.now, status.fencing.pid)?;
-    let nodes = sorted(status);
+    let nodes = status.sorted();
     for id in &status.fencing.startup {
         match nodes.iter().find(|node| node.node == *id) {
             Some(node) => writeln!(out, "startup {}", node_line(status, node, wall_now))?,
@@ -120,7 +109,7 @@ fn node_line(status: &StatusRecord, node: &NodeRecord, wall_now: u64) -> String 
         node.added,
         node.removed,
         node.failed,
-        node.fenced,
+        node.fenced_since(),
         node.fencing.actor_done,
         node.walls(status.now, wall_now).1
     )
@@ -144,65 +133,20 @@ fn print_words(
     Ok(())
 }
 
-fn print_keys(out: &mut dyn Write, status: &StatusRecord) -> io::Result<()> {
-    let wall_now = wall_seconds();
-    let members = status.nodes.iter().filter(|node| node.member).count() as u64;
-    let (cluster, daemon) = status.ring;
+fn print_keys(out: &mut dyn Write, status: &StatusRecord, wall_now: u64) -> io::Result<()> {
     writeln!(out, "our_nodeid {}", status.node)?;
-    let fencing = &status.fencing;
-    let keys = [
-        ("member_count", members),
-        ("joined_count", members.min(1)),
-        ("remove_count", status.nodes.len() as u64 - members),
-        ("daemon_ringid", daemon),
-        ("cluster_ringid", cluster),
-        ("quorate", u64::from(status.quorate)),
-        ("fence_pid", fencing.pid.into()),
-        ("fence_in_progress_unknown", fencing.in_progress_unknown.into()),
-        ("zombie_count", fencing.zombies.into()),
-        ("monotime", status.now),
-        ("stateful_merge_wait", fencing.merge_wait.into()),
-    ];
-    for (key, value) in keys {
+    for (key, value) in status.keys() {
         writeln!(out, "    {key}={value}")?;
     }
     writeln!(out, "    ")?;
-    for node in sorted(status) {
+    for node in status.sorted() {
         writeln!(out, "nodeid {}", node.node)?;
-        for (key, value) in node_keys(status, node, wall_now) {
+        for (key, value) in node.keys(status.now, wall_now) {
             writeln!(out, "    {key}={value}")?;
         }
         writeln!(out, "    ")?;
     }
     Ok(())
-}
-
-fn node_keys(
-    status: &StatusRecord,
-    node: &NodeRecord,
-    wall_now: u64,
-) -> [(&'static str, String); 16] {
-    let (failed, fenced) = node.walls(status.now, wall_now);
-    let fencing = &node.fencing;
-    let flag = |flag: bool| u32::from(flag).to_string();
-    [
-        ("member", flag(node.member)),
-        ("killed", flag(fencing.killed)),
-        ("left_reason", node.reason_word().to_owned()),
-        ("need_fencing", flag(node.needs_fencing())),
-        ("delay_fencing", flag(fencing.delayed)),
-        ("fence_pid", fencing.pid.to_string()),
-        ("fence_pid_wait", flag(fencing.pid_wait)),
-        ("fence_result_wait", flag(fencing.result_wait)),
-        ("fence_actor_last", fencing.actor_last.to_string()),
-        ("fence_actor_done", fencing.actor_done.to_string()),
-        ("add_time", node.added.to_string()),
-        ("rem_time", node.removed.to_string()),
-        ("fail_walltime", failed.to_string()),
-        ("fail_monotime", node.failed.to_string()),
-        ("fence_walltime", fenced.to_string()),
-        ("fence_monotime", node.fenced.to_string()),
-    ]
 }
 
 #[derive(Serialize)]
@@ -258,7 +202,7 @@ impl<'a> JsonStatus<'a> {
                 zombies: status.fencing.zombies,
                 merge_wait: status.fencing.merge_wait,
             },
-            nodes: sorted(status).into_iter().map(JsonNode::new).collect(),
+            nodes: status.sorted().into_iter().map(JsonNode::new).collect(),
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::ops::Range;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use dlm_core::{Instant, LockspaceId, Member, NodeId, View};
-use dlm_ipc::control::{ChangeRecord, DaemonFencing, StaysRecord};
+use dlm_ipc::control::{ChangeRecord, DaemonFencing, StaysRecord, wall_seconds};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
@@ -105,7 +105,7 @@ impl Corosync {
             own,
             first: own,
             state,
-            order: Order::new(setup, now, wall()),
+            order: Order::new(setup, now, wall_seconds()),
             fencing,
             lines: None,
             trouble: None,
@@ -348,7 +348,7 @@ impl Membership for Corosync {
 
     fn on_time(&mut self, now: Instant) {
         self.now = now;
-        self.order.on_time(now, wall());
+        self.order.on_time(now, wall_seconds());
         if self.lines.is_none() && now >= self.dial_at {
             self.dial();
         }
@@ -511,8 +511,4 @@ impl Rules {
 fn boot() -> u128 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
-}
-
-fn wall() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,9 +1,11 @@
-//! Records about a cluster: fencing, the nodes of a lockspace, what a change of members cost, and a
+//! Records about a cluster, and the original's words for them: fencing, the nodes of a lockspace, what a change of members cost, and a
 //! name as its master knows it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bincode::{Decode, Encode};
 
-use super::{NodeRecord, ResourceRecord};
+use super::{NodeRecord, ResourceRecord, StatusRecord};
 
 /// Why a node left, in the numbers of the original's listings (libdlm-abi.md 4.3); 0: it did not.
 pub mod left {
@@ -19,7 +21,72 @@ pub mod left {
 /// of an earlier failure is further away.
 const WALL_SLACK: u64 = 5;
 
+/// The wall clock, seconds since 1970.
+pub fn wall_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+impl StatusRecord {
+    /// The nodes, by id.
+    pub fn sorted(&self) -> Vec<&NodeRecord> {
+        let mut nodes: Vec<&NodeRecord> = self.nodes.iter().collect();
+        nodes.sort_by_key(|node| node.node);
+        nodes
+    }
+
+    /// The daemon's state in the original's keys (libdlm-abi.md 4.4).
+    pub fn keys(&self) -> [(&'static str, u64); 11] {
+        let members = self.nodes.iter().filter(|node| node.member).count() as u64;
+        let (cluster, daemon) = self.ring;
+        let fencing = &self.fencing;
+        [
+            ("member_count", members),
+            ("joined_count", members.min(1)),
+            ("remove_count", self.nodes.len() as u64 - members),
+            ("daemon_ringid", daemon),
+            ("cluster_ringid", cluster),
+            ("quorate", self.quorate.into()),
+            ("fence_pid", fencing.pid.into()),
+            ("fence_in_progress_unknown", fencing.in_progress_unknown.into()),
+            ("zombie_count", fencing.zombies.into()),
+            ("monotime", self.now),
+            ("stateful_merge_wait", fencing.merge_wait.into()),
+        ]
+    }
+}
+
 impl NodeRecord {
+    /// Its state in the original's keys (libdlm-abi.md 4.4); `now` and `wall` as of
+    /// [`NodeRecord::walls`].
+    pub fn keys(&self, now: u64, wall: u64) -> [(&'static str, String); 16] {
+        let (fail_wall, fence_wall) = self.walls(now, wall);
+        let fencing = &self.fencing;
+        let flag = |set: bool| u32::from(set).to_string();
+        [
+            ("member", flag(self.member)),
+            ("killed", flag(fencing.killed)),
+            ("left_reason", self.reason_word().to_owned()),
+            ("need_fencing", flag(self.needs_fencing())),
+            ("delay_fencing", flag(fencing.delayed)),
+            ("fence_pid", fencing.pid.to_string()),
+            ("fence_pid_wait", flag(fencing.pid_wait)),
+            ("fence_result_wait", flag(fencing.result_wait)),
+            ("fence_actor_last", fencing.actor_last.to_string()),
+            ("fence_actor_done", fencing.actor_done.to_string()),
+            ("add_time", self.added.to_string()),
+            ("rem_time", self.removed.to_string()),
+            ("fail_walltime", fail_wall.to_string()),
+            ("fail_monotime", self.failed.to_string()),
+            ("fence_walltime", fence_wall.to_string()),
+            ("fence_monotime", self.fenced_since().to_string()),
+        ]
+    }
+
+    /// Monotonic seconds when it was fenced for its last failure; 0: it was not.
+    pub fn fenced_since(&self) -> u64 {
+        if self.fenced >= self.failed { self.fenced } else { 0 }
+    }
+
     /// Whether it failed and nobody has said yet that it is harmless.
     pub fn needs_fencing(&self) -> bool {
         // What it was feared for is over once it has left in good order.
@@ -37,8 +104,8 @@ impl NodeRecord {
             reckoned if told.abs_diff(reckoned) <= WALL_SLACK => told,
             reckoned => reckoned,
         };
-        let fenced = if self.fenced >= self.failed { self.fenced } else { 0 };
-        (exact(self.failed, self.fencing.fail_wall), exact(fenced, self.fencing.fence_wall))
+        let fenced = exact(self.fenced_since(), self.fencing.fence_wall);
+        (exact(self.failed, self.fencing.fail_wall), fenced)
     }
 
     /// Why it left, or is feared, in the original's words (libdlm-abi.md 4.4).
@@ -203,6 +270,7 @@ mod tests {
         assert_eq!(node.walls(1001, 5000), (4899, 4931), "whatever the clocks round to");
         node.failed = 980;
         assert_eq!(node.walls(1000, 5000), (4980, 0), "told of the failure before");
+        assert!(node.keys(1000, 5000).contains(&("fence_monotime", "0".to_owned())));
         assert_eq!(NodeRecord::default().walls(1000, 5000), (0, 0));
     }
 }
