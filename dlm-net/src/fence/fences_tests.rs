@@ -33,12 +33,13 @@ struct Loop {
 }
 
 impl Loop {
-    /// Node 1 of 1 and 2, with this file; `limit` nanoseconds for each agent.
+    /// Node 1 of 1 and 2, with this file, by hand where it is empty; `limit` nanoseconds for each agent.
     fn new(dir: TempDir, file: &str, limit: u64) -> Self {
-        let path = path_of(&dir);
-        let rules = Rules { fencing: true, concurrent: false, repeat: true, post_join_delay: 0 };
+        let (path, by_hand) = (path_of(&dir), file.is_empty());
+        let rules =
+            Rules { fencing: !by_hand, concurrent: false, repeat: true, post_join_delay: 0 };
         let plans = Plans::of(&parse(file).expect("a good file"));
-        let config = Config { rules, plans, limit, path, by_hand: false };
+        let config = Config { rules, plans, limit, path, by_hand };
         let poll = Poll::new().expect("a poller");
         let mut fences = Fences::new(NodeId(1), config);
         fences.open(poll.registry(), 100..110).expect("opened");
@@ -269,4 +270,23 @@ fn what_waits_says_for_what() {
          known to be off, dlm_tool fence_ack 3 ends the wait"
     );
     assert!(daemon.fences.of_node(NodeId(3)).delayed);
+}
+
+#[test]
+fn without_an_agent_a_person_answers_for_who_is_feared() {
+    let mut daemon = Loop::new(TempDir::new("fences"), "", SECOND);
+    let now = daemon.now();
+    assert!(daemon.fences.acknowledge(NodeId(3), now).is_err());
+    let lost = daemon.lose(3, left::NODE_DOWN);
+    assert!(daemon.fences.of_node(NodeId(3)).needed && !daemon.fences.of_node(NodeId(2)).needed);
+    assert_eq!(
+        daemon.words(&lost),
+        "no fence agent is configured: make sure that node 3 is off, then say dlm_tool fence_ack 3"
+    );
+    assert_eq!(daemon.fences.acknowledge(NodeId(3), now), Ok(()));
+    daemon.run_until(|daemon| !daemon.harmless.is_empty());
+    assert_eq!(daemon.harmless, [lost.life]);
+    daemon.lost.clear();
+    daemon.fences.on_lost(&[], now);
+    assert!(!daemon.fences.of_node(NodeId(3)).needed);
 }

@@ -5,7 +5,7 @@
 //! members, losses and messages in the same order, as the group below delivers them, so that they may
 //! decide without asking each other. The backend carries their messages.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 
@@ -106,67 +106,5 @@ pub trait Fencing {
     /// Fencing as a whole, for listings.
     fn as_whole(&self) -> DaemonFencing {
         DaemonFencing::default()
-    }
-}
-
-/// Nobody but a person makes lost nodes harmless.
-#[derive(Debug, Default)]
-pub struct ByHand {
-    lost: Vec<Lost>,
-    news: VecDeque<FencingNews>,
-}
-
-impl Fencing for ByHand {
-    fn on_lost(&mut self, lost: &[Lost], _now: Instant) {
-        self.lost = lost.to_vec();
-    }
-
-    fn acknowledge(&mut self, node: NodeId, _now: Instant) -> Result<(), String> {
-        let feared = self.lost.iter().filter(|lost| lost.life.node == node);
-        let before = self.news.len();
-        self.news.extend(feared.map(|lost| FencingNews::Harmless(lost.life)));
-        if self.news.len() == before {
-            return Err(format!("nothing waits for node {} to be fenced", node.0));
-        }
-        Ok(())
-    }
-
-    fn next(&mut self) -> Option<FencingNews> {
-        self.news.pop_front()
-    }
-
-    fn words(&self, lost: &Lost) -> String {
-        format!(
-            "no fence agent is configured: make sure that node {0} is off, then say dlm_tool \
-             fence_ack {0}",
-            lost.life.node.0
-        )
-    }
-
-    fn of_node(&self, node: NodeId) -> NodeFencing {
-        let needed = self.lost.iter().any(|lost| lost.life.node == node);
-        NodeFencing { needed, ..NodeFencing::default() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_person_can_only_answer_for_who_is_feared() {
-        let mut fencing = ByHand::default();
-        let (life, now) = (Member::of_start(NodeId(3), 7), Instant(5));
-        assert!(fencing.acknowledge(NodeId(3), now).is_err());
-        let lost = Lost { life, why: 3, wall: 1, since: now, witnesses: BTreeSet::from([1, 2]) };
-        fencing.on_lost(std::slice::from_ref(&lost), now);
-        assert!(fencing.of_node(NodeId(3)).needed && !fencing.of_node(NodeId(2)).needed);
-        assert!(fencing.words(&lost).ends_with("dlm_tool fence_ack 3"));
-        assert!(fencing.acknowledge(NodeId(2), now).is_err());
-        assert_eq!(fencing.acknowledge(NodeId(3), now), Ok(()));
-        assert_eq!(fencing.next(), Some(FencingNews::Harmless(life)));
-        assert_eq!(fencing.next(), None);
-        fencing.on_lost(&[], now);
-        assert!(!fencing.of_node(NodeId(3)).needed);
     }
 }

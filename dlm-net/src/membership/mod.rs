@@ -32,7 +32,7 @@ mod single;
 pub mod watchdog;
 
 pub use external::External;
-pub use fencing::{ByHand, Fencing, FencingNews, Lost};
+pub use fencing::{Fencing, FencingNews, Lost};
 pub use single::Single;
 
 use std::io;
