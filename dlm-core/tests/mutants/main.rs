@@ -8,10 +8,15 @@
 //! DLM_MUTANT=pw-to-ex-writes cargo test -p dlm-core --test mutants -- --nocapture   # one of them
 //! ```
 
+mod seeded;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
+
+use seeded::{Faulty, all_are_noticed, core, listed};
+
+const LIST: &str = "mutations.txt";
 
 /// Tests that are tried in this order until one fails: quick ones first.
 const STAGES: &[&[&str]] = &[
@@ -24,84 +29,37 @@ const STAGES: &[&[&str]] = &[
 const STAGE_POLLS_MAX: u32 = 1200;
 const POLL: Duration = Duration::from_millis(100);
 
-fn package() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Names and what they break.
-fn listed() -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(package().join("tests/mutations.txt"));
-    let text = text.expect("tests/mutations.txt");
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let entries = lines.map(|line| line.split_once(' ').expect("a name and what it breaks"));
-    entries.map(|(name, breaks)| (name.to_owned(), breaks.trim().to_owned())).collect()
-}
-
 #[test]
 fn the_list_and_the_engine_name_the_same_faults() {
     let mut seeded = BTreeSet::new();
-    for entry in std::fs::read_dir(package().join("src")).expect("src") {
+    for entry in std::fs::read_dir(core().join("src")).expect("src") {
         let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a source");
         for piece in text.split("bug(\"").skip(1) {
             let name = piece.split('"').next().expect("split gives one").to_owned();
             assert!(seeded.insert(name.clone()), "{name} is seeded twice");
         }
     }
-    let listed: BTreeSet<String> = listed().into_iter().map(|(name, _)| name).collect();
+    let listed: BTreeSet<String> = listed(LIST).into_iter().map(|(name, _)| name).collect();
     assert_eq!(seeded, listed);
     assert!(listed.len() >= 15);
 }
 
 #[test]
 fn every_seeded_fault_is_noticed() {
-    let engine = match build() {
-        Ok(engine) => engine,
-        Err(why) => panic!("the engine's tests cannot be built with the seeded faults: {why}"),
-    };
+    let engine = Faulty::build(&["test", "--package", "dlm-core", "--test", "engine", "--no-run"]);
     assert!(passes(&engine, STAGES[0], ""), "without an active fault the tests pass");
-    let only = std::env::var("DLM_MUTANT").ok();
-    let mut unnoticed = Vec::new();
-    for (name, breaks) in listed() {
-        if only.as_ref().is_some_and(|only| *only != name) {
-            continue;
-        }
-        match STAGES.iter().find(|stage| !passes(&engine, stage, &name)) {
-            Some(stage) => println!("{name}: noticed by {}", stage.join(" or ")),
-            None => unnoticed.push(format!("{name}: {breaks}")),
-        }
-    }
-    assert!(unnoticed.is_empty(), "no test notices\n  {}", unnoticed.join("\n  "));
-}
-
-/// Builds the engine's tests with the faults compiled in; where the program is.
-fn build() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["test", "--package", "dlm-core", "--test", "engine", "--no-run"])
-        .args(["--message-format", "json"])
-        .current_dir(package())
-        .env("RUSTC_WORKSPACE_WRAPPER", package().join("tests/mutants/with-bugs.sh"))
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("cargo cannot be started: {error}"))?;
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let programs = messages.split("\"executable\":\"").skip(1);
-    let programs = programs.filter_map(|rest| rest.split('"').next());
-    let engine = programs.filter(|path| path.contains("/engine-")).last();
-    match (output.status.success(), engine) {
-        (true, Some(path)) => Ok(PathBuf::from(path)),
-        _ => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
+    all_are_noticed(&listed(LIST), |name, _| {
+        let stage = STAGES.iter().find(|stage| !passes(&engine, stage, name));
+        stage.map(|stage| stage.join(" or "))
+    });
 }
 
 /// Whether all tests of a stage pass while this fault is active.
-fn passes(engine: &Path, stage: &[&str], bug: &str) -> bool {
-    let child = Command::new(engine)
+fn passes(engine: &Faulty, stage: &[&str], bug: &str) -> bool {
+    let child = engine
+        .with(bug)
         .args(stage)
-        .current_dir(package())
-        .env("DLM_SEEDED_BUG", bug)
-        .env("RUST_BACKTRACE", "0")
-        .stdin(Stdio::null())
+        .current_dir(core())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

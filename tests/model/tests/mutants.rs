@@ -8,8 +8,10 @@
 //! DLM_MUTANT=moves-before-safe cargo test -p dlm-model --test mutants -- --nocapture   # one of them
 //! ```
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+#[path = "../../../dlm-core/tests/mutants/seeded.rs"]
+mod seeded;
+
+use seeded::{Faulty, all_are_noticed, listed};
 
 /// A fault of `dlm-core/tests/mutations-cluster.txt`, and the scenario that finds it.
 const FAULTS: &[(&str, &str)] = &[
@@ -25,59 +27,21 @@ const FAULTS: &[(&str, &str)] = &[
     ("tokens-start-again", "moved slot, excluded master lives"),  // R18
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 #[test]
 fn faults_are_found_where_their_rule_is_tested() {
-    let listed = std::fs::read_to_string(root().join("dlm-core/tests/mutations-cluster.txt"));
-    let listed = listed.expect("the list of cluster faults");
-    let program = build();
-    let only = std::env::var("DLM_MUTANT").ok();
-    let mut unnoticed = Vec::new();
-    for (fault, scenario) in FAULTS {
-        let known = listed.lines().any(|line| line.split(' ').next() == Some(fault));
-        assert!(known, "{fault} is no fault of the list");
-        if only.as_ref().is_some_and(|only| only != fault) {
-            continue;
-        }
-        match finding(&program, fault, scenario) {
-            Some(found) => println!("{fault}: {found}"),
-            None => unnoticed.push(*fault),
-        }
+    let listed = listed("mutations-cluster.txt");
+    for (fault, _) in FAULTS {
+        assert!(listed.iter().any(|(name, _)| name == fault), "{fault} is no fault of the list");
     }
-    std::fs::remove_file(&program).expect("the copy of the program can be removed");
-    assert!(unnoticed.is_empty(), "not found: {}", unnoticed.join(", "));
-}
-
-/// Builds the program with all faults in it, none active.
-fn build() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--package", "dlm-model", "--bin", "dlm-model"])
-        .args(["--message-format", "json"])
-        .current_dir(root())
-        .env("RUSTC_WORKSPACE_WRAPPER", root().join("dlm-core/tests/mutants/with-bugs.sh"))
-        .stdin(Stdio::null())
-        .output()
-        .expect("cargo can be started");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut programs = messages.split("\"executable\":\"").skip(1);
-    let path = programs.find_map(|rest| rest.split('"').next()).expect("the program's path");
-    // The next build without faults takes the same place.
-    let copy = std::env::temp_dir().join(format!("dlm-model-mutants-{}", std::process::id()));
-    std::fs::copy(path, &copy).expect("the program can be copied");
-    copy
+    let program = Faulty::build(&["build", "--package", "dlm-model", "--bin", "dlm-model"]);
+    all_are_noticed(FAULTS, |fault, scenario| finding(&program, fault, scenario));
 }
 
 /// What the scenario finds wrong while this fault is active.
-fn finding(program: &Path, fault: &str, scenario: &str) -> Option<String> {
-    let output = Command::new(program)
+fn finding(program: &Faulty, fault: &str, scenario: &str) -> Option<String> {
+    let output = program
+        .with(fault)
         .args([scenario, "--steps", "300000"])
-        .env("DLM_SEEDED_BUG", fault)
-        .stdin(Stdio::null())
         .output()
         .expect("the model can be started");
     let text = String::from_utf8_lossy(&output.stdout);
