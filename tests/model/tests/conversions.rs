@@ -4,31 +4,10 @@
 //! The bounds of each: three nodes, one name, one client per node with the few calls of its program, and the
 //! losses named, in that order, at any moment; work over many names is done at once.
 
+#[macro_use]
 mod common;
 
-use common::holds;
-use dlm_model::scenarios::conversions;
-
-macro_rules! conversions {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                holds(&conversions::$name());
-            }
-        )*
-
-        #[test]
-        fn every_scenario_is_tested() {
-            let here = [$(conversions::$name().name),*];
-            for scenario in conversions::all() {
-                assert!(here.contains(&scenario.name), "{} has no test", scenario.name);
-            }
-        }
-    };
-}
-
-conversions! {
+scenarios! { conversions:
     conversion_begins_to_read
     down_conversion_with_bytes
     unlock_with_bytes

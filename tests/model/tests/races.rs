@@ -3,31 +3,10 @@
 //! The bounds of each: three nodes, one name, one client per node with the few calls of its program, and the
 //! losses named, in that order, at any moment; work over many names is done at once.
 
+#[macro_use]
 mod common;
 
-use common::holds;
-use dlm_model::scenarios::races;
-
-macro_rules! races {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                holds(&races::$name());
-            }
-        )*
-
-        #[test]
-        fn every_race_is_tested() {
-            let here = [$(races::$name().name),*];
-            for scenario in races::all() {
-                assert!(here.contains(&scenario.name), "{} has no test", scenario.name);
-            }
-        }
-    };
-}
-
-races! {
+scenarios! { races:
     moved_slot_of_an_excluded_master
     joiner_does_not_know_the_older_loss
     second_view_before_names

@@ -4,31 +4,10 @@
 //! The bounds of each: three nodes, one name, one client per node with the few calls of its program, and the
 //! losses named, in that order, at any moment; work over many names is done at once.
 
+#[macro_use]
 mod common;
 
-use common::holds;
-use dlm_model::scenarios::steps;
-
-macro_rules! steps {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                holds(&steps::$name());
-            }
-        )*
-
-        #[test]
-        fn every_scenario_is_tested() {
-            let here = [$(steps::$name().name),*];
-            for scenario in steps::all() {
-                assert!(here.contains(&scenario.name), "{} has no test", scenario.name);
-            }
-        }
-    };
-}
-
-steps! {
+scenarios! { steps:
     three_share
     master_lost
     master_lost_slowly

@@ -218,9 +218,8 @@ impl Run<'_> {
         if nodes_of(name) > 1 || self.engine.is_some() {
             return self.play_many(name, quiet_ms);
         }
-        let dir = Scratch::new("scn").map_err(|error| error.to_string())?;
-        let mut daemon =
-            Daemon::start(self.places, dir.path(), &[]).map_err(|error| error.to_string())?;
+        let dir = Scratch::new("scn").map_err(crate::text)?;
+        let mut daemon = Daemon::start(self.places, dir.path(), &[]).map_err(crate::text)?;
         let scenario = self.places.root.join(format!("tests/conformance/scenarios/{name}.txt"));
         let job = Job::new(&self.runner, self.answers.join(format!("{name}.raw")), BUDGET)
             .quiet()
@@ -231,11 +230,11 @@ impl Run<'_> {
                 ("DLM_SOCKET", daemon.socket().into()),
                 ("LD_LIBRARY_PATH", self.places.libraries().into()),
             ]);
-        let ended = job.run().map_err(|error| error.to_string())?;
+        let ended = job.run().map_err(crate::text)?;
         if let Some(trouble) = ended.trouble() {
             return Err(format!("the runner {trouble}:\n{}", ended.tail(12)));
         }
-        if let Some(status) = daemon.ended().map_err(|error| error.to_string())? {
+        if let Some(status) = daemon.ended().map_err(crate::text)? {
             return Err(format!("dlmd ended with {status}:\n{}", daemon.log()));
         }
         self.keep(name, &ended.output)
@@ -261,8 +260,7 @@ impl Run<'_> {
 
     fn keep(&self, name: &str, output: &str) -> Result<String, String> {
         let ours = strip(output);
-        std::fs::write(self.answers.join(format!("{name}.out")), &ours)
-            .map_err(|error| error.to_string())?;
+        std::fs::write(self.answers.join(format!("{name}.out")), &ours).map_err(crate::text)?;
         Ok(ours)
     }
 
@@ -270,7 +268,7 @@ impl Run<'_> {
     fn show(&self, name: &str, expected: &str) -> Result<(), String> {
         let wanted = self.answers.join(format!("{name}.expected"));
         let ours = self.answers.join(format!("{name}.out"));
-        std::fs::write(&wanted, expected).map_err(|error| error.to_string())?;
+        std::fs::write(&wanted, expected).map_err(crate::text)?;
         let output = Command::new("diff")
             .args(["-u", "--label", "expected", "--label", "ours"])
             .args([&wanted, &ours])

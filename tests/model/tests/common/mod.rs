@@ -20,3 +20,23 @@ pub(crate) fn holds(scenario: &Scenario) {
     assert!(report.unseen.is_empty(), "{}: never seen: {:?}", report.name, report.unseen);
     assert!(report.ends > 0, "{}: it has no end", report.name);
 }
+
+/// A test of each of a module's scenarios, and one that none is missing.
+macro_rules! scenarios {
+    ($module:ident: $($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                common::holds(&dlm_model::scenarios::$module::$name());
+            }
+        )*
+
+        #[test]
+        fn every_scenario_is_tested() {
+            let here = [$(dlm_model::scenarios::$module::$name().name),*];
+            for scenario in dlm_model::scenarios::$module::all() {
+                assert!(here.contains(&scenario.name), "{} has no test", scenario.name);
+            }
+        }
+    };
+}
