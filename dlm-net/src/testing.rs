@@ -11,6 +11,7 @@
 pub mod cluster;
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -38,6 +39,23 @@ impl TempDir {
     /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// A shell script in it that can be run, also while one of this name runs.
+    pub fn script(&self, name: &str, body: &str) -> PathBuf {
+        let path = self.0.join(name);
+        // Written by a child: nobody may run a file that is open for writing, and a child that
+        // another test's thread is just forking has open what this process has.
+        let fresh = path.with_extension("new");
+        let copy = Command::new("sh")
+            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$2\"", "sh", body])
+            .arg(&fresh)
+            .status();
+        assert!(copy.expect("sh can be run").success());
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&fresh, mode).expect("ours");
+        std::fs::rename(&fresh, &path).expect("ours");
+        path
     }
 }
 

@@ -197,7 +197,6 @@ impl Drop for Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::testing::script;
     use crate::testing::{HANG_GUARD, TempDir};
     use std::time::{Duration, Instant};
 
@@ -224,7 +223,7 @@ mod tests {
         let dir = TempDir::new("agent");
         let body = "cat; echo \"[$(env | cut -d= -f1 | grep -v -e ^PWD -e ^SHLVL -e ^_ | sort | \
             tr '\\n' ' ')]\" >&2; pwd";
-        let program = script(&dir, "fence_show", body);
+        let program = dir.script("fence_show", body);
         let mut agent = start(&program, "ip=10.0.0.2\nnode=3\n", FAR);
         assert_eq!(finish(&mut agent, 0), Ending::Good);
         assert_eq!(agent.output(), "ip=10.0.0.2\nnode=3\n[LC_ALL PATH ]\n/");
@@ -239,14 +238,14 @@ mod tests {
             ("kill -TERM $$; sleep 60", Ending::Signal(15), "was ended by signal 15"),
         ];
         for (body, want, words) in cases {
-            let program = script(&dir, "fence_bad", body);
+            let program = dir.script("fence_bad", body);
             let ending = finish(&mut start(&program, "", FAR), 0);
             assert_eq!((ending.words().as_str(), ending), (words, want), "{body}");
         }
         let error = Agent::start(&dir.path().join("none"), "", OsStr::new(""), FAR);
         assert_eq!(error.expect_err("missing").kind(), io::ErrorKind::NotFound);
         let long = "x".repeat(INPUT_BYTES_MAX + 1);
-        let program = script(&dir, "fence_good", "exit 0");
+        let program = dir.script("fence_good", "exit 0");
         assert!(Agent::start(&program, &long, OsStr::new(""), FAR).is_err());
     }
 
@@ -258,7 +257,7 @@ mod tests {
             "sleep 600 & echo $! >{0}.new; mv {0}.new {0}; trap '' TERM; wait; sleep 600",
             pid_file.display()
         );
-        let program = script(&dir, "fence_hang", &body);
+        let program = dir.script("fence_hang", &body);
         let mut agent = start(&program, "", 1000);
         let begun = Instant::now();
         while !pid_file.exists() {
@@ -283,7 +282,7 @@ mod tests {
     fn a_flood_is_read_and_only_its_end_is_kept() {
         let dir = TempDir::new("agent");
         let body = "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo the end";
-        let program = script(&dir, "fence_flood", body);
+        let program = dir.script("fence_flood", body);
         let mut agent = start(&program, "", FAR);
         assert_eq!(finish(&mut agent, 0), Ending::Good);
         assert!(agent.output().ends_with("x\nthe end"));
@@ -293,7 +292,7 @@ mod tests {
     #[test]
     fn a_dropped_agent_is_killed() {
         let dir = TempDir::new("agent");
-        let program = script(&dir, "fence_hang", "sleep 600");
+        let program = dir.script("fence_hang", "sleep 600");
         let agent = start(&program, "", FAR);
         let stat = format!("/proc/{}/stat", agent.pid());
         drop(agent);

@@ -12,7 +12,7 @@ use mio::{Events, Poll};
 use super::event::Rules;
 use super::fences::{Config, Fences};
 use super::plan::Plans;
-use super::testing::{path_of, script};
+use super::testing::path_of;
 use crate::daemon::config::file::parse;
 use crate::membership::{Fencing, FencingNews, Lost};
 use crate::sys::boot_nanos;
@@ -122,7 +122,7 @@ fn killer(dir: &TempDir) {
          while kill -0 $pid 2>/dev/null && ! grep -q ') Z ' /proc/$pid/stat; do sleep 0.01; done",
         dir.path().display()
     );
-    script(dir, "fence_kill", &body);
+    dir.script("fence_kill", &body);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn an_agent_that_kills_makes_the_node_harmless() {
 fn where_one_way_fails_the_next_is_tried() {
     let dir = TempDir::new("fences");
     killer(&dir);
-    script(&dir, "fence_bad", "echo the switch does not answer >&2; exit 1");
+    dir.script("fence_bad", "echo the switch does not answer >&2; exit 1");
     let mut child = node_process(&dir, 3);
     let file = "device ipmi fence_bad\nconnect ipmi node=3\n\n\
         device pdu:a fence_kill\nconnect pdu:a node=3\n\n\
@@ -173,7 +173,7 @@ fn where_one_way_fails_the_next_is_tried() {
 #[test]
 fn an_agent_that_fails_is_named_with_its_words_and_tried_again() {
     let dir = TempDir::new("fences");
-    script(&dir, "fence_bad", "echo ignored; echo the switch does not answer >&2; exit 1");
+    dir.script("fence_bad", "echo ignored; echo the switch does not answer >&2; exit 1");
     let mut daemon = Loop::new(dir, "device pdu fence_bad\nconnect pdu node=3\n", 60 * SECOND);
     let lost = daemon.lose(3, left::NODE_DOWN);
     daemon.run_until(|daemon| daemon.fences.of_node(NodeId(3)).pid == 0);
@@ -208,7 +208,7 @@ fn an_agent_that_fails_is_named_with_its_words_and_tried_again() {
 #[test]
 fn an_agent_that_hangs_is_killed_at_its_deadline() {
     let dir = TempDir::new("fences");
-    script(&dir, "fence_hang", "sleep 600");
+    dir.script("fence_hang", "sleep 600");
     let mut daemon = Loop::new(dir, "fence_all fence_hang\n", SECOND / 5);
     let lost = daemon.lose(3, left::NODE_DOWN);
     daemon.run_until(|daemon| daemon.fences.of_node(NodeId(3)).pid == 0);
@@ -242,7 +242,7 @@ fn an_agent_that_is_missing_is_named() {
 #[test]
 fn a_persons_word_ends_the_wait_and_the_agent() {
     let dir = TempDir::new("fences");
-    script(&dir, "fence_hang", "sleep 600");
+    dir.script("fence_hang", "sleep 600");
     let mut daemon = Loop::new(dir, "fence_all fence_hang\n", 600 * SECOND);
     assert!(daemon.fences.has_power_over(NodeId(3)));
     let lost = daemon.lose(3, left::NODE_DOWN);

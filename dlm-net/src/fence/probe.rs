@@ -78,7 +78,7 @@ fn run(call: &Call, input: &str, path: &OsStr, limit: u64) -> Result<(), String>
 mod tests {
     use super::*;
     use crate::daemon::config::file::parse;
-    use crate::fence::testing::{path_of, script};
+    use crate::fence::testing::path_of;
     use crate::testing::TempDir;
 
     const LIMIT: u64 = 60_000_000_000;
@@ -91,8 +91,8 @@ mod tests {
     fn unfencing_turns_on_what_belongs_to_this_node() {
         let dir = TempDir::new("unfence");
         let body = format!("cat >>{}", dir.path().join("said").display());
-        script(&dir, "fence_a", &body);
-        script(&dir, "fence_bad", "echo no power >&2; exit 3");
+        dir.script("fence_a", &body);
+        dir.script("fence_bad", "echo no power >&2; exit 3");
         let path = path_of(&dir);
         let file = "device a fence_a k=v\nconnect a node=1 port=1\nconnect a node=2 port=2\nunfence a\n\n\
             device b fence_bad\nconnect b node=2\nunfence b\n";
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn power_is_what_answers_now() {
         let dir = TempDir::new("power");
-        script(&dir, "fence_monitors", "grep -q '^action=monitor$'");
-        script(&dir, "fence_states", "grep -q '^action=status$'");
-        script(&dir, "fence_dead", "exit 1");
+        dir.script("fence_monitors", "grep -q '^action=monitor$'");
+        dir.script("fence_states", "grep -q '^action=status$'");
+        dir.script("fence_dead", "exit 1");
         let path = path_of(&dir);
         for good in ["fence_monitors", "fence_states"] {
             let plans = plans(&format!("fence_all {good}\n"));

@@ -1,6 +1,5 @@
 //! `--check-config` and fencing: each mistake is told once, with its line and what to do.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -17,10 +16,7 @@ impl Machine {
     fn new(file: &str) -> Self {
         let dir = TempDir::new("fence-config");
         std::fs::write(dir.path().join("dlm.conf"), file).expect("writable");
-        let agent = dir.path().join("fence_here");
-        std::fs::write(&agent, "#!/bin/sh\n").expect("writable");
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&agent, mode).expect("ours");
+        dir.script("fence_here", "");
         Self { dir }
     }
 

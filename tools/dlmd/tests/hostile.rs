@@ -4,7 +4,6 @@ mod common;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::Duration;
 
 use common::{Client, Control, EX, daemon, hello, lock, wait_until};
@@ -202,14 +201,9 @@ fn silent_connections_do_not_keep_others_out() {
 
 /// Starts a daemon that may open only some descriptors.
 fn daemon_with_descriptors(count: u32) -> DaemonProcess {
-    let script =
-        format!("#!/bin/sh\nulimit -n {count}\nexec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_dlmd"));
     let dir = dlm_net::testing::TempDir::new("descriptors");
-    let path = dir.path().join("dlmd");
-    std::fs::write(&path, script).expect("writable");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&path, mode).expect("ours");
-    DaemonProcess::start(Path::new(&path))
+    let body = format!("ulimit -n {count}\nexec '{}' \"$@\"", env!("CARGO_BIN_EXE_dlmd"));
+    DaemonProcess::start(&dir.script("dlmd", &body))
 }
 
 #[test]

@@ -334,11 +334,8 @@ fn as_nobody(dir: &TempDir) -> Option<std::path::PathBuf> {
     if !good || std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).is_err() {
         return None;
     }
-    let program = dir.path().join("dlmd-as-nobody");
     let command = "exec setpriv --reuid=65534 --regid=65534 --clear-groups";
-    std::fs::write(&program, format!("#!/bin/sh\n{command} '{DLMD}' \"$@\"\n")).expect("ours");
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("ours");
-    Some(program)
+    Some(dir.script("dlmd-as-nobody", &format!("{command} '{DLMD}' \"$@\"")))
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The shipped agent that asks Pacemaker, against stand-ins for Pacemaker's own tools.
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -15,9 +14,9 @@ struct Machine {
 impl Machine {
     fn new(fenced_at: &str, outcome: i32) -> Self {
         let machine = Self { dir: TempDir::new("stonith") };
-        machine.program("crm_node", "printf '1 one member\\n3 three lost\\n4 (null) lost\\n'");
+        machine.dir.script("crm_node", "printf '1 one member\\n3 three lost\\n4 (null) lost\\n'");
         let log = machine.dir.path().join("orders");
-        machine.program(
+        machine.dir.script(
             "stonith_admin",
             &format!(
                 "echo \"$*\" >>{}\ncase $1 in\n--history) printf '{fenced_at}' ;;\n\
@@ -27,13 +26,6 @@ impl Machine {
             ),
         );
         machine
-    }
-
-    fn program(&self, name: &str, body: &str) {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("writable");
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&path, mode).expect("ours");
     }
 
     /// Runs the agent with these lines on its standard input, as the daemon does.
