@@ -460,7 +460,8 @@ impl LockTable {
         lock.granted = now.granted;
         lock.sb_flags = now.sb_flags;
         lock.saw_value_seq(now.value_seq);
-        lock.token = now.token;
+        // A master that took the lock over does not know it (R18).
+        lock.token = lock.token.max(now.token);
         let parting = lock.away().is_some_and(|away| away.parting)
             && !cluster_fault("parting-bytes-overwritten");
         if now.value.is_some() && lock.value().is_some() && !parting {

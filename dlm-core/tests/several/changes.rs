@@ -1,6 +1,6 @@
 //! Membership changes at every moment of another one, and many in a row.
 
-use dlm_core::{Errno, LockFlags, LockInfo, Mode};
+use dlm_core::{Errno, LockFlags, LockInfo, Mode, Status};
 
 use crate::hands::{Dice, Hands};
 
@@ -259,4 +259,23 @@ fn bl_001_bl_016_calls_between_the_parts_of_a_recovery() {
         hands.settle_by(&mut dice);
         hands.let_go(&format!("seed {seed}"));
     }
+}
+
+/// R18: the number of a grant stays with the lock, also where its name gets a new master that did not give
+/// it, whatever comes next.
+#[test]
+fn r18_a_lock_keeps_the_number_of_its_grant_under_a_new_master() {
+    let mut hands = Hands::new(3);
+    hands.lock(3, "r", Mode::NL);
+    let first = hands.lock(2, "r", Mode::CR);
+    let (mine, other) = (hands.lock(1, "r", Mode::PR), hands.lock(2, "r", Mode::CR));
+    hands.gone(3);
+    hands.settle();
+    // Refused, and so nothing that is a grant; one of the two is mastered elsewhere.
+    for hand in [mine, first, other] {
+        hands.convert(hand, Mode::EX, LockFlags::NOQUEUE);
+        hands.settle();
+        assert_eq!(hands.hands[hand].last, Some(Status::Again));
+    }
+    hands.let_go("after the loss of a master");
 }

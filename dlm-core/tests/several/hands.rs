@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dlm_core::{
     Call, ClientId, Convert, Errno, Input, LockCall, LockFlags, LockId, Mode, Output, Request,
-    Status, Unlock,
+    Status, Token, Unlock,
 };
 
 use crate::agree;
@@ -18,6 +18,8 @@ pub(crate) struct Hand {
     id: LockId,
     /// What it holds.
     pub(crate) granted: Option<Mode>,
+    /// Number of its last grant.
+    token: Token,
     /// Whether an answer is due.
     pub(crate) pending: bool,
     /// How its last operation ended.
@@ -76,7 +78,8 @@ impl Hands {
         let user = self.hands.len();
         let id = LockId(0);
         let (granted, last) = (None, None);
-        self.hands.push(Hand { node, id, granted, pending: true, last, told: false });
+        let (token, told) = (Token(0), false);
+        self.hands.push(Hand { node, id, granted, token, pending: true, last, told });
         let call = Call { mode: mode as u8, flags, user: user as u64, ..Call::default() };
         let call = Call { wants_blocking: true, timeout_cs: 5, ..call };
         let request = Request::Lock(LockCall { call, name: name.as_bytes() });
@@ -150,6 +153,11 @@ impl Hands {
                     assert!(hand.pending, "{completion:?} ends nothing of {hand:?}");
                     self.ends += 1;
                     hand.pending = false;
+                    if completion.granted.is_some() {
+                        // Whoever masters the name by now (recovery.md R18).
+                        assert!(completion.token >= hand.token, "{completion:?} after {hand:?}");
+                        hand.token = completion.token;
+                    }
                     hand.granted = completion.granted;
                     hand.last = Some(completion.status);
                 }

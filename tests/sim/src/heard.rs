@@ -88,6 +88,12 @@ impl World {
         };
         let before = held.clone();
         check_status(&before, completion)?;
+        if before.granted.is_some()
+            && completion.granted.is_some()
+            && completion.token.0 < before.token
+        {
+            return Err(format!("token: {before:?} got an earlier number with {completion:?}"));
+        }
         held.granted = completion.granted;
         held.token = completion.token.0;
         if completion.status != Status::Unlocked {
