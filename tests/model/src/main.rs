@@ -1,5 +1,6 @@
-//! `dlm-model [NAME…] [--steps N] [--threads N] [--sweep N] [--list]`: explores scenarios whose name
-//! contains one of these words, or every Nth of the sweep; without either, all scenarios.
+//! `dlm-model [NAME…] [--steps N] [--threads N] [--sweep N] [--late] [--list]`: explores scenarios whose
+//! name contains one of these words, or every Nth of the sweep; without either, all scenarios. With `--late`,
+//! messages about many names are handled at any later moment.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -8,7 +9,8 @@ use dlm_model::model::explore;
 use dlm_model::script::Scenario;
 use dlm_model::{scenarios, sweep};
 
-const USAGE: &str = "usage: dlm-model [NAME...] [--steps N] [--threads N] [--sweep N] [--list]";
+const USAGE: &str =
+    "usage: dlm-model [NAME...] [--steps N] [--threads N] [--sweep N] [--late] [--list]";
 
 /// What was asked for.
 struct Wanted {
@@ -18,12 +20,19 @@ struct Wanted {
     threads: usize,
     /// Every so manieth of the sweep.
     sweep: Option<usize>,
+    late: bool,
     list: bool,
 }
 
 fn wanted() -> Option<Wanted> {
-    let mut wanted =
-        Wanted { names: Vec::new(), steps: 50_000_000, threads: 2, sweep: None, list: false };
+    let mut wanted = Wanted {
+        names: Vec::new(),
+        steps: 50_000_000,
+        threads: 2,
+        sweep: None,
+        late: false,
+        list: false,
+    };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next()?.parse::<usize>().ok().filter(|number| *number > 0);
@@ -31,6 +40,7 @@ fn wanted() -> Option<Wanted> {
             "--steps" => wanted.steps = number()?,
             "--threads" => wanted.threads = number()?,
             "--sweep" => wanted.sweep = Some(number()?),
+            "--late" => wanted.late = true,
             "--list" => wanted.list = true,
             name if name.starts_with('-') => return None,
             name => wanted.names.push(name.to_owned()),
@@ -40,9 +50,10 @@ fn wanted() -> Option<Wanted> {
 }
 
 /// Explores a scenario, prints what there is to say, and tells whether all promises were kept.
-fn run(label: &str, scenario: &Scenario, wanted: &Wanted) -> bool {
+fn run(label: &str, mut scenario: Scenario, wanted: &Wanted) -> bool {
+    scenario.late_hearing |= wanted.late;
     let start = Instant::now();
-    let report = explore(scenario, wanted.threads, wanted.steps);
+    let report = explore(&scenario, wanted.threads, wanted.steps);
     let seconds = start.elapsed().as_secs_f64();
     let rest = match (report.exhausted, report.unseen.is_empty()) {
         (false, _) => ", not exhausted".to_owned(),
@@ -72,11 +83,11 @@ fn main() -> ExitCode {
         chosen.for_each(|scenario| println!("{}", scenario.name));
     } else if let Some(every) = wanted.sweep {
         for number in (0..sweep::count()).step_by(every) {
-            good &= run(&format!("sweep {number}"), &sweep::scenario(number), &wanted);
+            good &= run(&format!("sweep {number}"), sweep::scenario(number), &wanted);
         }
     } else {
         for scenario in chosen {
-            good &= run(scenario.name, scenario, &wanted);
+            good &= run(scenario.name, scenario.clone(), &wanted);
         }
     }
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

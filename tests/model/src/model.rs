@@ -75,7 +75,7 @@ impl World {
             actions.extend(installable.take(most).map(|view| Action::Install(id, view)));
             let safe = (0..self.lost.len()).filter(|lost| self.can_tell_safe(id, *lost));
             actions.extend(safe.map(|lost| Action::Safe(id, lost)));
-            if scenario.slow_work && self.has_work(id) {
+            if self.has_work(id) && self.may_wait(scenario, id) {
                 actions.push(Action::Work(id));
             }
             if scenario.timers && self.timer(id).is_some() {

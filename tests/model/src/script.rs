@@ -108,6 +108,9 @@ pub struct Scenario {
     pub skips: bool,
     /// Work over many names is cut at every possible place, instead of being done at once.
     pub slow_work: bool,
+    /// Messages about many names are handled at any later moment, instead of when they come: what
+    /// concerns one name may go past them.
+    pub late_hearing: bool,
     /// Timers may end at any moment.
     pub timers: bool,
     /// What must have happened somewhere, else the scenario shows nothing.
@@ -131,6 +134,7 @@ impl Scenario {
             nodir: false,
             skips: false,
             slow_work: false,
+            late_hearing: false,
             timers: false,
             must_see: Vec::new(),
             end: |_| Ok(()),
@@ -200,6 +204,12 @@ impl Scenario {
     /// Work is cut.
     pub fn slow(mut self) -> Self {
         self.slow_work = true;
+        self
+    }
+
+    /// Messages about many names wait.
+    pub fn hearing_late(mut self) -> Self {
+        self.late_hearing = true;
         self
     }
 

@@ -176,6 +176,12 @@ impl World {
         host.up && host.node.deadline().is_some_and(|(_, reason)| is_work(reason))
     }
 
+    /// Whether when it does so is a choice of its own.
+    pub fn may_wait(&self, scenario: &Scenario, id: u32) -> bool {
+        let heard = || matches!(self.host(id).node.deadline(), Some((_, Reason::Heard)));
+        scenario.slow_work || scenario.late_hearing && heard()
+    }
+
     /// One part of that work.
     pub fn work(&mut self, scenario: &Scenario, id: u32) {
         self.step(scenario, id, Input::Tick);
@@ -347,7 +353,7 @@ impl World {
     /// explored by itself.
     pub(crate) fn step(&mut self, scenario: &Scenario, id: u32, input: Input<'_>) {
         self.step_once(scenario, id, input);
-        while !scenario.slow_work && self.error.is_none() && self.has_work(id) {
+        while self.error.is_none() && self.has_work(id) && !self.may_wait(scenario, id) {
             self.step_once(scenario, id, Input::Tick);
         }
         self.note_digests();
