@@ -337,8 +337,32 @@ impl LockTable {
             .any(|index| self.locks[index].away().is_some_and(|a| a.moving.is_some()))
     }
 
+    /// An unlock followed a conversion to a master that is lost now. It may have done both, and granted
+    /// others what the lock had: it counts as an unlock in flight, from the most that the lock can have
+    /// held.
+    fn move_as_unlock(&mut self, index: u32) {
+        let lock = &mut self.locks[index];
+        let (granted, requested) = (lock.granted, lock.requested);
+        let Some(away) = lock.away_mut() else { return };
+        let unlocks = away.beside.is_some_and(|beside| beside.unlock != 0);
+        let kept = away.moving.and_then(|moving| moving.sent);
+        if !unlocks || granted.is_none() || kept.is_some() || cluster_fault("unlock-beside-noted") {
+            return;
+        }
+        let target = match away.op.map(|op| op.kind) {
+            Some(OpKind::Convert(mode)) => Some(mode),
+            _ => requested,
+        };
+        away.beside = None;
+        away.op = Some(Op { kind: OpKind::Unlock, seq: 0 });
+        (away.reached, away.noted_cancel) = (true, false);
+        lock.granted = target.filter(|mode| matches!(mode, Mode::PW | Mode::EX)).or(granted);
+        (lock.requested, lock.state) = (None, LockState::Granted);
+    }
+
     /// What becomes of one own lock whose master is lost (R13): ended, asked for anew, or moved.
     pub(crate) fn prepare_move(&mut self, cx: &mut Context<'_>, index: u32) {
+        self.move_as_unlock(index);
         let state = self.locks[index].state;
         let bytes = self.locks[index].flags.any(LockFlags::VALBLK | LockFlags::IVVALBLK)
             && matches!(self.locks[index].granted, Some(Mode::PW | Mode::EX));
@@ -349,7 +373,7 @@ impl LockTable {
             return; // its new master has the record, and gets it again (R17)
         }
         let op = away.op;
-        // A cancel or unlock beside a conversion was lost with the master: it is noted instead.
+        // A cancel beside a conversion, or an unlock of a request, was lost with the master: it is noted instead.
         if let Some(beside) = away.beside.take() {
             away.noted_unlock |= beside.unlock != 0;
             away.noted_cancel |= beside.cancel != 0;
