@@ -12,8 +12,10 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Tagged};
 use crate::{Member, ViewId};
 
-/// Messages handled in one part of the work.
+/// What is handled in one part of the work: so many messages about one name.
 const INBOX_PART: usize = 16;
+/// Entries of a directory that cost as much as one of those.
+const ENTRIES_PER_MESSAGE: usize = 4;
 
 /// What waits.
 #[derive(Clone, Hash, Debug, Default)]
@@ -55,9 +57,14 @@ impl Inbox {
 impl LockTable {
     /// Handles some of what waits, in the order in which it came.
     pub(crate) fn work_inbox(&mut self, cx: &mut Context<'_>) {
-        for _ in 0..INBOX_PART {
+        let mut done = 0;
+        while done < INBOX_PART {
             let Some((from, view, tagged)) = self.cluster.inbox.messages.pop_front() else {
                 return;
+            };
+            done += match &tagged {
+                Tagged::Names { names } => names.len().div_ceil(ENTRIES_PER_MESSAGE),
+                _ => 1,
             };
             self.on_body(cx, from, Body::Tagged(view, tagged));
             self.settle_loopback(cx);

@@ -47,10 +47,14 @@ impl Lookalike {
             let removed = remove_files(node, &["nodeid", "weight"]);
             self.note(removed);
         }
-        for node in names {
-            let directory = directory.join(&node);
+        // Files are slow beside all else that a view brings: what is there stays.
+        let there = |path: &PathBuf| others.contains(path) && path.join("weight").exists();
+        for (node, directory) in names.iter().map(|node| (node, directory.join(node))) {
+            if there(&directory) {
+                continue;
+            }
             let made = fs::create_dir_all(&directory)
-                .and_then(|()| write(&directory, "nodeid", &node))
+                .and_then(|()| write(&directory, "nodeid", node))
                 .and_then(|()| write(&directory, "weight", "1"));
             self.note(made);
         }

@@ -59,14 +59,16 @@ pub(crate) enum LockJob {
     Await { socket: PathBuf, names: Names, mode: u8 },
     /// As [`LockJob::Latency`], over names that stay.
     Cycle { backend: Backend, names: Names, time_ms: u64, least: u64 },
-    /// Lock and unlock one of these names every now and then until stopped; hands back p50, p99, the
-    /// longest and how many for each span ([`crate::crew::line::SPAN`]), in this order.
-    Probe { socket: PathBuf, names: Names },
+    /// Lock and unlock one of these names every now and then until stopped; writes to the file `seen` how
+    /// long each pair took, nanoseconds, by span ([`crate::crew::line::SPAN`]).
+    Probe { socket: PathBuf, names: Names, seen: PathBuf },
     /// Ask for the first of these names so many times at once, say ready, and unlock each lock as it is granted; hands
     /// back how often this process slept meanwhile.
     Drain { id: usize, socket: PathBuf, name: Names, locks: usize },
-    /// Open the lockspace, take fresh names, stamp the time when they are held, say ready, and leave the
-    /// lockspace when stopped, with its creation.
+    /// Say ready, wait to be let go, take fresh names, and stamp the time when they are held.
+    Fresh { socket: PathBuf, names: Names },
+    /// Say ready, wait to be let go, open the lockspace, take fresh names, stamp the time when they are
+    /// held, and leave the lockspace when stopped, with its creation.
     Visit { socket: PathBuf, names: Names },
 }
 
@@ -147,6 +149,7 @@ impl Job {
                 | LockJob::Await { socket, .. }
                 | LockJob::Probe { socket, .. }
                 | LockJob::Drain { socket, .. }
+                | LockJob::Fresh { socket, .. }
                 | LockJob::Visit { socket, .. } => Some(socket),
             },
         }

@@ -5,6 +5,7 @@
 
 use std::hint::black_box;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::crew::{Board, SPANS};
@@ -40,12 +41,15 @@ pub(crate) fn work(job: &LockJob, board: &Board) -> io::Result<()> {
             let time = Duration::from_millis(*time_ms);
             cycle(&mut *locker::open(backend)?, board, *names, time, *least)
         }
-        LockJob::Probe { socket, names } => probe(&mut Client::open_for(socket, 0)?, board, *names),
+        LockJob::Probe { socket, names, seen } => {
+            probe(&mut Client::open_for(socket, 0)?, board, *names, seen)
+        }
         LockJob::Drain { id, socket, name: names, locks } => {
             let name = name(names.owner, names.first);
             drain(&mut Client::open(socket)?, board, *id, &name, *locks)
         }
-        LockJob::Visit { socket, names } => visit(Client::open(socket)?, board, *names),
+        LockJob::Fresh { socket, names } => fresh(&mut Client::open(socket)?, board, *names),
+        LockJob::Visit { socket, names } => visit(socket, board, *names),
     }
 }
 
@@ -194,26 +198,21 @@ fn wait_for(client: &mut Client, board: &Board, names: Names) -> io::Result<()> 
 /// Pause between two pairs of a probe: it is to see what others do, not to be what others see.
 const PROBE_PAUSE: Duration = Duration::from_micros(200);
 
-fn probe(client: &mut Client, board: &Board, names: Names) -> io::Result<()> {
+fn probe(client: &mut Client, board: &Board, names: Names, seen: &Path) -> io::Result<()> {
     // Names that are held have a master that stays.
     client.ask_all(names.numbers().map(|number| name(names.owner, number)))?;
     client.await_all()?;
     let mut next = round_and_round(names);
-    let mut spans: Vec<Latency> = (0..SPANS).map(|_| Latency::new()).collect();
+    let mut spans: Vec<Vec<u64>> = vec![Vec::new(); SPANS];
     board.ready();
     while !board.stopped() {
         let begin = Instant::now();
         client.pair(&next())?;
         // A pair that began in an earlier span is of the one in which it was done.
-        spans[board.span()].record(begin.elapsed().as_nanos() as u64);
+        spans[board.span()].push(begin.elapsed().as_nanos() as u64);
         std::thread::sleep(PROBE_PAUSE);
     }
-    for (span, latency) in spans.iter().enumerate() {
-        let worst = latency.percentile(100.0);
-        let told = [latency.p50(), latency.percentile(99.0), worst, latency.len() as f64];
-        (span * told.len()..).zip(told).for_each(|(at, value)| board.hand_back(at, value));
-    }
-    Ok(())
+    std::fs::write(seen, serde_json::to_vec(&spans)?)
 }
 
 fn drain(
@@ -234,11 +233,20 @@ fn drain(
     Ok(())
 }
 
-fn visit(mut client: Client, board: &Board, names: Names) -> io::Result<()> {
+fn fresh(client: &mut Client, board: &Board, names: Names) -> io::Result<()> {
+    board.ready_and_wait();
     client.ask_all(names.numbers().map(|number| name(names.owner, number)))?;
     client.await_all()?;
     board.stamp();
-    board.ready();
+    Ok(())
+}
+
+fn visit(socket: &Path, board: &Board, names: Names) -> io::Result<()> {
+    board.ready_and_wait();
+    let mut client = Client::open(socket)?;
+    client.ask_all(names.numbers().map(|number| name(names.owner, number)))?;
+    client.await_all()?;
+    board.stamp();
     board.wait_for_stop();
     client.release()
 }

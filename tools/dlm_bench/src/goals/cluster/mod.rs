@@ -8,6 +8,7 @@
 mod handoff;
 mod idle;
 mod messages;
+mod probe;
 mod recovery;
 mod remote;
 mod takeover;

@@ -9,78 +9,20 @@
 use std::io;
 use std::time::Duration;
 
+use super::probe::{self, Probes, Seen as Felt, span};
 use super::{Context, Finish, Hand, join_all, mode, owner};
-use crate::crew::Board;
 use crate::job::{LockJob, Names};
+use crate::measure::median;
 use crate::nodes::Nodes;
 use crate::progress::progress;
 use crate::report::{Bar, Figure, Reference, Scale};
 use crate::sys;
 use crate::units::Units;
 
+/// Longest look at what others feel before it.
+const BEFORE: Duration = Duration::from_millis(500);
 /// One name in so many is waited for.
 const WAITED: usize = 10;
-/// Names that a probe locks in turn.
-const PROBED: usize = 16;
-
-/// Spans of a probe's time.
-pub(super) mod span {
-    pub(in super::super) const NONE: usize = 0;
-    pub(in super::super) const BEFORE: usize = 1;
-    pub(in super::super) const DURING: usize = 2;
-    pub(in super::super) const LATER: usize = 3;
-}
-
-/// What a probe saw in one span, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub(super) p99: f64,
-    worst: f64,
-    pub(super) count: f64,
-}
-
-impl Span {
-    /// What a probe handed back.
-    pub(super) fn of(board: &Board, span: usize) -> Self {
-        let at = span * 4;
-        Self { p99: board.result(at + 1), worst: board.result(at + 2), count: board.result(at + 3) }
-    }
-}
-
-/// Probes of names that the change does not touch: mastered at the prober's node, and at another
-/// survivor.
-pub(super) struct Probes {
-    pinned: Hand,
-    here: Hand,
-    there: Hand,
-}
-
-impl Probes {
-    /// Starts probes at nodes 2 and 3.
-    pub(super) fn start(nodes: &Nodes) -> io::Result<Self> {
-        let (here, there) =
-            (Names::below(owner::LOCAL, PROBED), Names::below(owner::REMOTE, PROBED));
-        let pinned = Hand::keep(nodes.socket(2), there, mode::NL, None)?;
-        let probe = |node, names| {
-            Hand::start(LockJob::Probe { socket: nodes.socket(node).to_owned(), names }, None)
-        };
-        Ok(Self { pinned, here: probe(2, here)?, there: probe(3, there)? })
-    }
-
-    /// Begins a span.
-    pub(super) fn set_span(&self, span: usize) {
-        self.here.board.set_span(span);
-        self.there.board.set_span(span);
-    }
-
-    /// Ends them; what they saw, here and there.
-    pub(super) fn stop(self) -> io::Result<[Board; 2]> {
-        let boards = [self.here.stop()?, self.there.stop()?];
-        self.pinned.stop()?;
-        Ok(boards)
-    }
-}
-
 struct Seen {
     locks: usize,
     /// Records that move: locks of survivors, held and waiting.
@@ -88,16 +30,34 @@ struct Seen {
     last_ns: f64,
     /// Processor time of both survivors.
     cpu_ns: f64,
-    before: [Span; 2],
-    during: [Span; 2],
+    /// What others felt.
+    felt: Felt,
 }
+
+/// What one round showed: time to the last grant, and the processor time of both survivors, nanoseconds.
+type Round = (f64, f64);
 
 pub(super) fn measure(context: &Context) -> io::Result<Finish> {
     let plan = context.bench.plan;
     let sizes = context.sizes.iter();
-    let seen: io::Result<Vec<_>> = sizes.map(|locks| round(context, *locks)).collect();
+    let seen: io::Result<Vec<_>> = sizes.map(|locks| rounds(context, *locks)).collect();
     let seen = seen?;
     Ok(Box::new(move |units| figures(&seen, plan.quick, units)))
+}
+
+/// As many rounds as show enough of what others feel; the middle one counts.
+fn rounds(context: &Context, locks: usize) -> io::Result<Seen> {
+    let mut felt = Felt::nothing();
+    let mut all: Vec<Round> = Vec::new();
+    while all.len() < probe::TIMES_MAX && !felt.is_enough(&[span::DURING]) {
+        all.push(round(context, locks, &mut felt)?);
+        if context.bench.plan.quick {
+            break;
+        }
+    }
+    let middle = |of: fn(&Round) -> f64| median(&all.iter().map(of).collect::<Vec<_>>());
+    let (last_ns, cpu_ns) = (middle(|round| round.0), middle(|round| round.1));
+    Ok(Seen { locks, records: locks + locks / WAITED, last_ns, cpu_ns, felt })
 }
 
 /// A table in which survivors hold and wait, at nodes 2 and 3; node 1 masters it.
@@ -119,7 +79,7 @@ fn table(nodes: &Nodes, locks: usize) -> io::Result<(Hand, Vec<Hand>, Vec<Hand>)
     Ok((victim, held, waiting))
 }
 
-fn round(context: &Context, locks: usize) -> io::Result<Seen> {
+fn round(context: &Context, locks: usize, felt: &mut Felt) -> io::Result<Round> {
     progress(format_args!("recovery: a node that masters {locks} locks of others is killed"));
     let mut nodes = context.nodes(None, 3)?;
     let mut joined = join_all(&nodes, 3, None)?;
@@ -127,32 +87,27 @@ fn round(context: &Context, locks: usize) -> io::Result<Seen> {
     let probes = Probes::start(&nodes)?;
     std::thread::sleep(super::SETTLED);
     probes.set_span(span::BEFORE);
-    std::thread::sleep(context.bench.plan.rate_time().min(Duration::from_secs(2)));
-    probes.set_span(span::DURING);
+    std::thread::sleep(context.bench.plan.rate_time().min(BEFORE));
+    // The end of its processes is not a recovery's, and would be another host's.
+    probes.set_span(span::NONE);
     nodes.crash(1)?;
     drop((victim, joined.remove(0)));
+    std::thread::sleep(super::SETTLED);
     let used = || Ok::<_, io::Error>(nodes.usage(2)?.cpu_ns + nodes.usage(3)?.cpu_ns);
     let before = used()?;
+    probes.set_span(span::DURING);
     let safe = sys::monotonic_ns();
     nodes.gone(1);
     let mut last = safe;
     for hand in &waiting {
         last = last.max(hand.board.await_stamp()?);
     }
+    probes.set_span(span::NONE);
     let cpu_ns = (used()? - before) as f64;
     waiting.into_iter().try_for_each(|hand| hand.worker.finish())?;
-    probes.set_span(span::NONE);
-    let boards = probes.stop()?;
+    probes.stop(felt)?;
     held.into_iter().chain(joined).try_for_each(|hand| hand.stop().map(drop))?;
-    let spans = |span| [Span::of(&boards[0], span), Span::of(&boards[1], span)];
-    Ok(Seen {
-        locks,
-        records: locks + locks / WAITED,
-        last_ns: (last - safe) as f64,
-        cpu_ns,
-        before: spans(span::BEFORE),
-        during: spans(span::DURING),
-    })
+    Ok(((last - safe) as f64, cpu_ns))
 }
 
 fn figures(seen: &[Seen], quick: bool, _: &Units) -> Vec<Figure> {
@@ -177,7 +132,7 @@ fn figures(seen: &[Seen], quick: bool, _: &Units) -> Vec<Figure> {
     }
     for seen in seen {
         let id = format!("unaffected/{}", short(seen.locks));
-        figures.extend(unaffected(&id, "recovery", seen.before, seen.during, quick));
+        figures.extend(seen.felt.figures(&id, "recovery", span::DURING, quick));
     }
     figures
 }
@@ -200,35 +155,6 @@ pub(super) fn short(count: usize) -> String {
         count if count >= 1000 => format!("{}k", count / 1000),
         count => count.to_string(),
     }
-}
-
-/// What locks on other names felt of a change: p99 during it over p99 before it.
-pub(super) fn unaffected(
-    id: &str,
-    change: &str,
-    before: [Span; 2],
-    during: [Span; 2],
-    quick: bool,
-) -> Vec<Figure> {
-    let own = Reference::absolute();
-    let figure = |at: usize, place: &str| {
-        let (before, during) = (before[at], during[at]);
-        let show = |ns| Scale::Ns.show(ns);
-        let what = format!("p99 of other names mastered {place}: during {change} over before it");
-        let figure =
-            Figure::new(&format!("{id}/{place}"), what, during.p99 / before.p99, Scale::Plain)
-                .note(format!(
-                    "p99 {} and {}, longest {} and {}, of {} and {} pairs",
-                    show(before.p99),
-                    show(during.p99),
-                    show(before.worst),
-                    show(during.worst),
-                    before.count,
-                    during.count
-                ));
-        if quick { figure } else { figure.must(Bar::at_most(3.0, &own)) }
-    };
-    vec![figure(0, "here"), figure(1, "elsewhere")]
 }
 
 #[cfg(test)]

@@ -4,14 +4,21 @@
 use std::io;
 use std::time::Duration;
 
-use super::recovery::{Probes, Span, short, span, unaffected};
+use super::probe::{Probes, Seen as Felt, span};
+use super::recovery::short;
 use super::{Context, Finish, Hand, join_all, mode, owner};
 use crate::job::{LockJob, Names};
+use crate::measure::median;
+use crate::nodes::Nodes;
 use crate::progress::progress;
 use crate::report::{Bar, Figure, Reference, Scale};
 use crate::sys;
 use crate::units::Units;
 
+/// Times that the node comes and goes.
+const VISITS: usize = 40;
+/// Time between two changes.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Fresh names that are locked to see that all slots answer.
 const FRESH: usize = 200;
 
@@ -19,9 +26,8 @@ struct Seen {
     locks: usize,
     join_ns: f64,
     leave_ns: f64,
-    before: [Span; 2],
-    join: [Span; 2],
-    leave: [Span; 2],
+    /// What others felt.
+    felt: Felt,
 }
 
 pub(super) fn measure(context: &Context) -> io::Result<Finish> {
@@ -48,27 +54,46 @@ fn round(context: &Context, locks: usize) -> io::Result<Seen> {
     std::thread::sleep(super::SETTLED);
     probes.set_span(span::BEFORE);
     std::thread::sleep(context.bench.plan.rate_time().min(Duration::from_secs(2)));
+    probes.set_span(span::NONE);
+    let (mut joins, mut leaves) = (Vec::new(), Vec::new());
+    let mut felt = Felt::nothing();
+    let visits = if context.bench.plan.quick { 1 } else { VISITS };
+    for visit in 0..visits as u64 {
+        let fresh = Names::below(owner::FRESH, FRESH).shifted(visit * 2 * FRESH as u64);
+        let (join, leave) = come_and_go(&nodes, &probes, fresh)?;
+        joins.push(join);
+        leaves.push(leave);
+    }
+    probes.stop(&mut felt)?;
+    held.into_iter().chain(joined).try_for_each(|hand| hand.stop().map(drop))?;
+    Ok(Seen { locks, join_ns: median(&joins), leave_ns: median(&leaves), felt })
+}
+
+/// Node 4 joins and leaves; how long each took, nanoseconds.
+fn come_and_go(nodes: &Nodes, probes: &Probes, fresh: Names) -> io::Result<(f64, f64)> {
+    let socket = |node| nodes.socket(node).to_owned();
+    // The start of a program is not a join's.
+    let visitor = Hand::start(LockJob::Visit { socket: socket(4), names: fresh }, None)?;
+    let names = fresh.shifted(FRESH as u64);
+    let after = Hand::start(LockJob::Fresh { socket: socket(1), names }, None)?;
+    std::thread::sleep(PAUSE);
     probes.set_span(span::DURING);
-    let fresh = Names::below(owner::FRESH, FRESH);
     let begin = sys::monotonic_ns();
-    let socket = nodes.socket(4).to_owned();
-    let visitor = Hand::start(LockJob::Visit { socket, names: fresh }, None)?;
-    let join_ns = (visitor.board.await_stamp()? - begin) as f64;
+    visitor.board.go();
+    let join = visitor.board.await_stamp()? - begin;
     nodes.await_members(&[1, 2, 3, 4])?;
+    probes.set_span(span::NONE);
+    std::thread::sleep(PAUSE);
     probes.set_span(span::LATER);
     let begin = sys::monotonic_ns();
-    visitor.stop()?;
+    visitor.board.stop();
     nodes.await_members(&[1, 2, 3])?;
-    let (socket, names) = (nodes.socket(1).to_owned(), fresh.shifted(FRESH as u64));
-    let after = Hand::start(LockJob::Await { socket, names, mode: mode::EX }, None)?;
-    let leave_ns = (after.board.await_stamp()? - begin) as f64;
-    after.worker.finish()?;
+    after.board.go();
+    let leave = after.board.await_stamp()? - begin;
     probes.set_span(span::NONE);
-    let boards = probes.stop()?;
-    held.into_iter().chain(joined).try_for_each(|hand| hand.stop().map(drop))?;
-    let spans = |span| [Span::of(&boards[0], span), Span::of(&boards[1], span)];
-    let (before, join, leave) = (spans(span::BEFORE), spans(span::DURING), spans(span::LATER));
-    Ok(Seen { locks, join_ns, leave_ns, before, join, leave })
+    visitor.worker.finish()?;
+    after.worker.finish()?;
+    Ok((join as f64, leave as f64))
 }
 
 fn figures(seen: &[Seen], quick: bool, _: &Units) -> Vec<Figure> {
@@ -97,8 +122,8 @@ fn figures(seen: &[Seen], quick: bool, _: &Units) -> Vec<Figure> {
     }
     for seen in seen {
         let id = |change: &str| format!("{change}/{}", short(seen.locks));
-        figures.extend(unaffected(&id("join"), "a join", seen.before, seen.join, quick));
-        figures.extend(unaffected(&id("leave"), "a leave", seen.before, seen.leave, quick));
+        figures.extend(seen.felt.figures(&id("join"), "a join", span::DURING, quick));
+        figures.extend(seen.felt.figures(&id("leave"), "a leave", span::LATER, quick));
     }
     figures
 }
