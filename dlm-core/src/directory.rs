@@ -297,12 +297,14 @@ impl LockTable {
         let old_members = core::mem::take(&mut self.cluster.view.members);
         let slots = Slots::new(members, &self.cluster.layout);
         let old = core::mem::replace(&mut self.cluster.directory.slots, slots);
+        let index_in = |all: &[Member]| all.iter().position(|member| *member == me);
+        let (index_before, index_now) = (index_in(&old_members), index_in(members));
         let directory = &mut self.cluster.directory;
         let (mut kept, mut owned) = (SlotSet::default(), SlotSet::default());
         let mut need: Vec<(u16, u16)> = Vec::new();
         for slot in 0..SLOTS as u16 {
-            let had = !first && old_members.get(old.owner(slot)) == Some(&me);
-            let has = members.get(directory.slots.owner(slot)) == Some(&me);
+            let had = !first && Some(old.owner(slot)) == index_before;
+            let has = Some(directory.slots.owner(slot)) == index_now;
             if had {
                 owned.insert(slot);
             }

@@ -41,17 +41,21 @@ impl Slots {
         if weights.iter().all(|weight| *weight == 0) {
             weights.fill(1);
         }
-        let owner = |slot: usize| {
-            let score = |index: usize| {
-                let node = u64::from(members[index].node.0) << 32;
-                let draws = 0..u64::from(weights[index]);
-                draws.map(|draw| mix(node ^ (draw << 12) ^ slot as u64)).max()
-            };
-            // A member without weight has no draw, which is less than any.
-            let best = (0..members.len()).max_by_key(|index| (score(*index), *index));
-            best.unwrap_or(0) as u16
-        };
-        Self { owners: Some((0..SLOTS).map(owner).collect()) }
+        // Member by member over all slots: a view is installed while everybody waits, and this is most of it.
+        let (mut best, mut owners) = (vec![None; SLOTS], vec![0u16; SLOTS]);
+        for (index, member) in (0u16..).zip(members) {
+            let node = u64::from(member.node.0) << 32;
+            for draw in 0..u64::from(weights[usize::from(index)]) {
+                let seed = node ^ (draw << 12);
+                for (slot, (best, owner)) in (0u64..).zip(best.iter_mut().zip(&mut owners)) {
+                    let score = Some(mix(seed ^ slot));
+                    if score >= *best {
+                        (*best, *owner) = (score, index);
+                    }
+                }
+            }
+        }
+        Self { owners: Some(owners.into()) }
     }
 
     /// Index of the member that owns a slot.

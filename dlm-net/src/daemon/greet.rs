@@ -378,7 +378,7 @@ impl Reactor {
     pub(super) fn on_view(&mut self, lockspace: dlm_core::LockspaceId, view: &View) {
         let Some(info) = self.node.lockspace(lockspace) else { return };
         self.note_view(lockspace, view);
-        self.lookalike.joined(&info.name, view.members.iter().map(|member| member.node));
+        self.show_view(&info, view);
     }
 
     pub(super) fn on_leave(&mut self, lockspace: dlm_core::LockspaceId, name: &[u8]) {

@@ -28,4 +28,5 @@ mod signal;
 pub mod start;
 pub mod state;
 mod stop;
+mod tree;
 mod waits;

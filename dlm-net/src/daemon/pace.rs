@@ -12,11 +12,16 @@ use dlm_core::{Input, Reason};
 
 use super::reactor::Reactor;
 use crate::peers::Peers;
+use crate::sys;
 
 /// Bytes that may wait for a node's acknowledgement before work stops: a few parts of it.
 const BEHIND_BYTES: usize = 32 * 1024;
 /// Longest time that work stops: a node that hears nothing must not hold up what concerns others.
 const HOLD: Duration = Duration::from_millis(1);
+/// Whoever gave way and got the processor back only after so long has to share it with somebody who works,
+/// and does not give way in the middle of a turn for [`STAY`].
+const LONG: Duration = Duration::from_micros(100);
+const STAY: Duration = Duration::from_millis(100);
 /// Messages of one turn that are much.
 const MUCH: u32 = 32;
 
@@ -31,6 +36,8 @@ pub(super) struct Pace {
     works: bool,
     /// Messages heard in this turn.
     heard: u32,
+    /// Until when the processor is not given away in the middle of a turn, nanoseconds.
+    stays: u64,
     /// Requests of clients in this turn: unlocks, and others.
     unlocks: u32,
     others: u32,
@@ -81,10 +88,17 @@ impl Reactor {
     /// core with the daemon it was interrupted by its own bell before it could say so; it is let on, so
     /// that both go to the other node together.
     pub(super) fn hear_on(&mut self) {
-        if self.links.is_some() && self.pace.unlocks > 0 && self.pace.others == 0 {
-            std::thread::yield_now();
-            self.serve_rings();
+        let alone = self.pace.unlocks > 0 && self.pace.others == 0 && !self.pace.works;
+        if self.links.is_none() || !alone || self.now < self.pace.stays {
+            return;
         }
+        let before = sys::boot_nanos();
+        std::thread::yield_now();
+        let after = sys::boot_nanos();
+        if after - before >= LONG.as_nanos() as u64 {
+            self.pace.stays = after + STAY.as_nanos() as u64;
+        }
+        self.serve_rings();
     }
 
     /// After a turn with work over many names the processor is others' first.

@@ -33,6 +33,7 @@ use super::pace::Pace;
 use super::query::{self, Query};
 use super::signal::Signals;
 use super::stop::Stop;
+use super::tree::Behind;
 use crate::ipc::admit::Rights;
 use crate::ipc::listen::Door;
 use crate::ipc::peer::Peer;
@@ -111,6 +112,8 @@ pub(crate) struct Reactor {
     pub(super) counters: Counters,
     pub(super) log: Log,
     pub(super) lookalike: Lookalike,
+    /// Where it is not as views say.
+    pub(super) behind: Behind,
     pub(super) leftovers: Leftovers,
     /// The original's query socket, where it is served.
     pub(super) query: Option<Query>,
@@ -187,6 +190,7 @@ impl Reactor {
             counters: Counters::default(),
             log: parts.log,
             lookalike: parts.lookalike,
+            behind: Behind::default(),
             leftovers: parts.leftovers,
             query: parts.query,
             stop: Stop::default(),
@@ -270,6 +274,7 @@ impl Reactor {
         self.flush();
         self.flush_links();
         self.arm();
+        self.keep_tree();
         self.counters.turn(sys::boot_nanos() - self.now);
         self.give_way();
         Ok(())
@@ -281,7 +286,7 @@ impl Reactor {
         // Rings wait for the lease.
         let rings = q.active.is_empty() && q.dirty.is_empty() || self.is_frozen();
         let sockets = q.sockets.is_empty() && q.controls.is_empty();
-        let busy = !(rings && sockets && q.doomed.is_empty()) || q.door;
+        let busy = !(rings && sockets && q.doomed.is_empty() && self.behind.is_empty()) || q.door;
         if busy {
             return Ok(Some(Duration::ZERO));
         }

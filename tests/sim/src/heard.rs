@@ -113,12 +113,7 @@ impl World {
             if let Some(value) = before.writing.filter(|_| completion.status == Status::Unlocked) {
                 // Who adopted a lock hears its number only now.
                 let token = before.token.max(completion.token.0);
-                self.oracle.values.wrote(
-                    (before.since, self.now),
-                    name,
-                    holder,
-                    (token, value),
-                );
+                self.oracle.values.wrote((before.since, self.now), name, holder, (token, value));
             }
             if completion.granted.is_none() {
                 self.oracle.values.over(name, holder);
