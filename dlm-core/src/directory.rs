@@ -114,7 +114,7 @@ impl LockTable {
 
     /// Answers a question, or lets it wait.
     fn ask_directory(&mut self, cx: &mut Context<'_>, name: &Name, question: Question) {
-        match self.directory_answer(name, question) {
+        match self.directory_answer(cx, name, question) {
             Some(Entry { master, term }) => {
                 let name = name.clone();
                 let answer = match question.claim {
@@ -129,7 +129,12 @@ impl LockTable {
         }
     }
 
-    fn directory_answer(&mut self, name: &Name, question: Question) -> Option<Entry> {
+    fn directory_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        name: &Name,
+        question: Question,
+    ) -> Option<Entry> {
         let slot = slot_of(name.as_bytes());
         let known = self.known_entry(name);
         if question.claim && !self.cluster.names_due.is_empty() && known.is_none() {
@@ -140,15 +145,15 @@ impl LockTable {
                 if !question.claim && !cluster_fault("lookup-takes-lost-name") {
                     return None; // a look-up never moves a lost master's name (R7)
                 }
-                Some(self.give_name(name, question.asker))
+                self.give_name(cx, name, question.asker)
             }
             Some(entry) if question.refused == Some((entry.master, entry.term)) => None,
             Some(entry) => Some(entry),
-            None if question.claim => Some(self.give_name(name, question.asker)),
+            None if question.claim => self.give_name(cx, name, question.asker),
             None if self.cluster.directory.is_ready(slot)
                 || cluster_fault("free-names-from-unready-slots") =>
             {
-                Some(self.give_name(name, question.asker))
+                self.give_name(cx, name, question.asker)
             }
             None => None,
         }
@@ -171,12 +176,16 @@ impl LockTable {
         mine.then_some(Entry { master: self.cluster.me, term: resource.term })
     }
 
-    /// Makes a member the master of a name, under a number above all earlier ones (R18).
-    fn give_name(&mut self, name: &Name, master: Member) -> Entry {
+    /// Makes a member the master of a name, under a number above all earlier ones (R18). Without a number
+    /// left the question waits: it is asked again in the next view (R19).
+    fn give_name(&mut self, cx: &mut Context<'_>, name: &Name, master: Member) -> Option<Entry> {
+        if self.lacks_numbers(cx, 1) {
+            return None;
+        }
         let entry = Entry { master, term: self.next_term() };
         // Where this node itself is the master, the answer to itself takes the entry out again.
         self.cluster.directory.entries.insert(name.clone(), entry);
-        entry
+        Some(entry)
     }
 
     /// The master forgets a name: so does the directory, if it is still that mastership (R8).

@@ -13,10 +13,10 @@ impl LockTable {
     /// the directory is asked.
     pub(crate) fn place_name(&mut self, cx: &mut Context<'_>, resource: u32) {
         if self.cluster.layout.nodir {
-            return self.place_by_slot(resource);
+            return self.place_by_slot(cx, resource);
         }
         let name = self.resources[resource].name.clone();
-        if self.may_take(name.as_bytes()) {
+        if self.may_take(name.as_bytes()) && !self.lacks_numbers(cx, 1) {
             self.resources[resource].term = self.next_term();
             return;
         }

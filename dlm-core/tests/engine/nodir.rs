@@ -180,7 +180,7 @@ fn an_owner_that_saw_a_view_its_master_skipped_gets_along_with_it() {
     several.kill(2);
     several.install(&[0, 1], &[2]);
     several.safe(2);
-    while several.view_wanted {
+    while !several.view_wanted.is_empty() {
         several.install(&[0, 1], &[]);
     }
     everyone_has_the_same_master(&several, 2);
