@@ -60,6 +60,7 @@ mod node;
 mod nodir;
 mod owed;
 mod pass;
+mod raised;
 mod rebuild;
 mod recover;
 mod resource;

@@ -218,7 +218,7 @@ impl LockTable {
                 continue;
             }
             let seen = value.filter(|_| lock.value_seq() == seq && lock.value().is_some());
-            let owed = self.cluster.owed.forget_call(lock.id);
+            let owed = self.cluster.owed.forget_call(lock.id) && lock.state != LockState::Granted;
             let rare = lock.rare();
             rare.marked = if seen.is_some() { invalid } else { rare.marked };
             rare.seen = seen.or(rare.seen);

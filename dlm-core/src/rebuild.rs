@@ -10,7 +10,7 @@ use crate::mode::{ValueMove, value_move};
 use crate::seeded::cluster_fault;
 use crate::slab::NIL;
 use crate::{
-    Call, Errno, LockFlags, LockId, LockState, Member, Mode, SbFlags, Status, Token, Value, ViewId,
+    Call, Errno, LockFlags, LockId, LockState, Member, Mode, Status, Token, Value, ViewId,
 };
 
 /// Names that one part of the job looks at, and finishes.
@@ -285,62 +285,6 @@ impl LockTable {
                 pending.write = Some((*value, seq));
             }
         }
-    }
-
-    /// Raising operations that the lost master must have done, because others were granted since:
-    /// they are completed (rule 3). Returns these locks.
-    fn complete_raised(&mut self, resource: u32, records: &[Rebuilt]) -> Vec<(u32, Option<Mode>)> {
-        if cluster_fault("raising-undone") {
-            return Vec::new();
-        }
-        let mut held = [0u32; 6];
-        let mut open: Vec<(u32, Mode)> = Vec::new();
-        for record in records.iter().filter(|record| record.flight != Flight::Unlock) {
-            let lock = &self.locks[record.lock];
-            let Some(granted) = lock.granted else { continue };
-            let target = match record.flight {
-                Flight::Convert(mode) if !granted.is_down(mode) && granted != mode => Some(mode),
-                _ => lock.requested,
-            };
-            match target {
-                Some(target) => open.push((record.lock, target)),
-                None => held[granted as usize] += 1,
-            }
-        }
-        let mut done = Vec::new();
-        loop {
-            let conflict = |mode: Mode, held: &[u32; 6]| {
-                Mode::ALL.iter().any(|m| held[*m as usize] > 0 && !m.compatible(mode))
-            };
-            let next = open.iter().position(|(lock, _)| {
-                self.locks[*lock].granted.is_some_and(|granted| conflict(granted, &held))
-            });
-            let Some(position) = next else { break };
-            let (index, target) = open.remove(position);
-            let lock = &mut self.locks[index];
-            let from = lock.granted;
-            let alternative = crate::grant::alternative(lock.flags, target);
-            if !conflict(target, &held) {
-                lock.granted = Some(target);
-            } else if let Some(mode) = alternative.filter(|mode| !conflict(*mode, &held)) {
-                lock.granted = Some(mode);
-                lock.sb_flags = lock.sb_flags | SbFlags::ALTMODE;
-            } else if lock.flags.has(LockFlags::CONVDEADLK) {
-                lock.granted = Some(Mode::NL);
-                lock.requested = Some(target);
-                lock.sb_flags = lock.sb_flags | SbFlags::DEMOTED;
-                held[Mode::NL as usize] += 1;
-                continue;
-            } else {
-                let name = &self.resources[resource].name;
-                panic!("{name:?}: records of its owners exclude each other: {lock:?}");
-            }
-            lock.requested = None;
-            lock.told = Mode::NL;
-            held[lock.granted.expect("set above") as usize] += 1;
-            done.push((index, from));
-        }
-        done
     }
 
     /// The value block of a rebuilt name (8.5, and rule 4 of section 6).
