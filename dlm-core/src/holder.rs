@@ -376,6 +376,10 @@ impl LockTable {
         self.resources[resource].pinned = true;
         let mut asked = Vec::new();
         for index in self.own_locks(resource) {
+            // Also one under way to who was the master: that one only says that it is not.
+            if let Some(away) = self.locks[index].away_mut() {
+                away.op = away.op.map(|op| Op { seq: 0, ..op });
+            }
             if !self.end_if_noted(cx, index) {
                 self.leave_own(resource, index);
                 self.locks[index].rare().away = None;

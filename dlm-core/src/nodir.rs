@@ -22,7 +22,7 @@ use crate::away::{Away, Kind, Moving, Op, OpKind, Role};
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Ceded, Flight, Tagged};
-use crate::seeded::{bug, cluster_fault};
+use crate::seeded::bug;
 use crate::slots::{SLOTS, SlotSet, slot_of};
 use crate::{LockFlags, LockId, LockState, Member, Mode, Name, Output, Token, ViewId};
 
@@ -399,7 +399,7 @@ impl LockTable {
         let slot = slot_of(name.as_bytes());
         let mine = self.slot_owner(name.as_bytes()) == self.cluster.me;
         let old = view < self.by_slot().since[usize::from(slot)];
-        if !mine || (old && !cluster_fault("nodir-old-requests-served")) {
+        if !mine || (old && !bug("nodir-old-requests-served")) {
             return Visit::Void;
         }
         let resource = match self.find_resource(name.as_bytes()) {

@@ -1,5 +1,6 @@
 //! The tests of the tests: each seeded fault of `tests/mutations.txt`, made active in turn, must
-//! make a test of `tests/engine` fail.
+//! make a test of `tests/engine` fail, and each of `tests/mutations-orders.txt` the test of
+//! `tests/several` that it names. Those of `tests/mutations-cluster.txt` are the simulator's.
 //!
 //! The faults are compiled in by one extra build of this package (`with-bugs.sh`, `src/seeded.rs`)
 //! and picked by `DLM_SEEDED_BUG`, so a run costs that build and about a second for each fault.
@@ -29,39 +30,40 @@ fn package() -> &'static Path {
 }
 
 /// Names and what they break.
-fn listed() -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(package().join("tests/mutations.txt"));
-    let text = text.expect("tests/mutations.txt");
+fn listed(list: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(package().join("tests").join(list)).expect(list);
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let entries = lines.map(|line| line.split_once(' ').expect("a name and what it breaks"));
     entries.map(|(name, breaks)| (name.to_owned(), breaks.trim().to_owned())).collect()
 }
 
 #[test]
-fn the_list_and_the_engine_name_the_same_faults() {
-    let mut seeded = BTreeSet::new();
-    for entry in std::fs::read_dir(package().join("src")).expect("src") {
-        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a source");
-        for piece in text.split("bug(\"").skip(1) {
-            let name = piece.split('"').next().expect("split gives one").to_owned();
-            assert!(seeded.insert(name.clone()), "{name} is seeded twice");
+fn the_lists_and_the_engine_name_the_same_faults() {
+    for (call, lists) in [
+        ("bug(\"", &["mutations.txt"][..]),
+        ("cluster_fault(\"", &["mutations-cluster.txt", "mutations-orders.txt"]),
+    ] {
+        let mut seeded = BTreeSet::new();
+        for entry in std::fs::read_dir(package().join("src")).expect("src") {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+            for piece in text.split(call).skip(1) {
+                let name = piece.split('"').next().expect("split gives one").to_owned();
+                assert!(seeded.insert(name.clone()), "{name} is seeded twice");
+            }
         }
+        let names = lists.iter().flat_map(|list| listed(list)).map(|(name, _)| name);
+        assert_eq!(seeded, names.collect::<BTreeSet<String>>());
+        assert!(seeded.len() >= 15);
     }
-    let listed: BTreeSet<String> = listed().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(seeded, listed);
-    assert!(listed.len() >= 15);
 }
 
 #[test]
 fn every_seeded_fault_is_noticed() {
-    let engine = match build() {
-        Ok(engine) => engine,
-        Err(why) => panic!("the engine's tests cannot be built with the seeded faults: {why}"),
-    };
+    let engine = build("engine");
     assert!(passes(&engine, STAGES[0], ""), "without an active fault the tests pass");
     let only = std::env::var("DLM_MUTANT").ok();
     let mut unnoticed = Vec::new();
-    for (name, breaks) in listed() {
+    for (name, breaks) in listed("mutations.txt") {
         if only.as_ref().is_some_and(|only| *only != name) {
             continue;
         }
@@ -73,30 +75,52 @@ fn every_seeded_fault_is_noticed() {
     assert!(unnoticed.is_empty(), "no test notices\n  {}", unnoticed.join("\n  "));
 }
 
-/// Builds the engine's tests with the faults compiled in; where the program is.
-fn build() -> Result<PathBuf, String> {
+#[test]
+fn every_fault_of_a_rare_order_is_noticed_by_its_test() {
+    let several = build("several");
+    let only = std::env::var("DLM_MUTANT").ok();
+    let mut wrong = Vec::new();
+    for (name, rest) in listed("mutations-orders.txt") {
+        if only.as_ref().is_some_and(|only| *only != name) {
+            continue;
+        }
+        let (test, breaks) = rest.split_once(' ').expect("a test and what it is there for");
+        assert!(passes(&several, &["--exact", test], ""), "without an active fault {test} passes");
+        match passes(&several, &["--exact", test], &name) {
+            false => println!("{name}: noticed by {test}"),
+            true => wrong.push(format!("{test} does not notice {name}: {breaks}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n  "));
+}
+
+/// Builds a test program with the faults compiled in; where it is.
+fn build(test: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["test", "--package", "dlm-core", "--test", "engine", "--no-run"])
+        .args(["test", "--package", "dlm-core", "--test", test, "--no-run"])
         .args(["--message-format", "json"])
         .current_dir(package())
         .env("RUSTC_WORKSPACE_WRAPPER", package().join("tests/mutants/with-bugs.sh"))
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("cargo cannot be started: {error}"))?;
+        .expect("cargo can be started");
     let messages = String::from_utf8_lossy(&output.stdout);
     let programs = messages.split("\"executable\":\"").skip(1);
     let programs = programs.filter_map(|rest| rest.split('"').next());
-    let engine = programs.filter(|path| path.contains("/engine-")).last();
-    match (output.status.success(), engine) {
-        (true, Some(path)) => Ok(PathBuf::from(path)),
-        _ => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    let program = programs.filter(|path| path.contains(&format!("/{test}-"))).last();
+    match program.filter(|_| output.status.success()) {
+        Some(path) => PathBuf::from(path),
+        None => panic!(
+            "{test} cannot be built with the seeded faults: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
     }
 }
 
 /// Whether all tests of a stage pass while this fault is active.
-fn passes(engine: &Path, stage: &[&str], bug: &str) -> bool {
-    let child = Command::new(engine)
+fn passes(program: &Path, stage: &[&str], bug: &str) -> bool {
+    let child = Command::new(program)
         .args(stage)
         .current_dir(package())
         .env("DLM_SEEDED_BUG", bug)

@@ -103,6 +103,11 @@ mod once_failed {
     }
 
     #[test]
+    fn an_unlock_of_a_request_under_way_was_forgotten_when_its_name_came_here() {
+        check_scarce(3309, 3);
+    }
+
+    #[test]
     fn a_cancelled_call_without_a_number_was_asked_anew() {
         check_scarce(267, 2);
     }
