@@ -17,6 +17,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::cluster::Job;
+use crate::lock::Owner;
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Body, Tagged, Traffic};
 use crate::seeded::cluster_fault;
@@ -105,6 +106,7 @@ impl LockTable {
         self.lacks_numbers(cx, 1);
         let lock = &mut self.locks[index];
         let (id, resource) = (lock.id, lock.resource);
+        debug_assert!(!matches!(lock.owner, Owner::Remote { .. }), "traffic is kept instead");
         lock.since = cx.now.into();
         if lock.state == LockState::Granted {
             self.resources[resource].leave_granted(&mut self.locks, index);

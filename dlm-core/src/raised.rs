@@ -1,9 +1,7 @@
-//! Raising operations that were in flight to a lost master (recovery.md 6.3).
+//! Raising operations in flight to a lost master: which of them it must have done (recovery.md 6.3).
 //!
-//! A record says what its lock was *told* that it holds. Where two of them exclude each other, the lost
-//! master had done an operation whose answer never came, and granted the other one because of it. Which one
-//! that was is told by the locks without an operation in flight; among those with one by their places: each
-//! answer gives a new one, so whoever has the later place was granted after the other had given way.
+//! What was granted at one time fits together. So where the records of a name do not, some owner did not
+//! hear how its operation ended, and there are few ways in which it can have.
 
 use crate::away::Rebuilt;
 use crate::lock::Lock;
@@ -12,20 +10,34 @@ use crate::message::Flight;
 use crate::seeded::cluster_fault;
 use crate::{LockFlags, Mode, SbFlags};
 
-/// How many locks hold a mode.
-type Counts = [u32; 6];
+/// How a raising operation was done.
+enum Raised {
+    To(Mode),
+    Alternative(Mode),
+    /// For a conversion deadlock.
+    Demoted,
+}
 
-/// A raising operation in flight.
-#[derive(Clone, Copy)]
-struct Open {
-    lock: u32,
-    granted: Mode,
-    target: Mode,
+/// Whether a mode is excluded by one of these.
+fn conflict(mode: Mode, held: &[u32; 6]) -> bool {
+    Mode::ALL.iter().any(|m| held[*m as usize] > 0 && !m.compatible(mode))
+}
+
+/// How an operation to `target` can have been done beside these modes.
+fn outcome(lock: &Lock, target: Mode, held: &[u32; 6]) -> Option<Raised> {
+    if !conflict(target, held) {
+        return Some(Raised::To(target));
+    }
+    let alternative = crate::grant::alternative(lock.flags, target);
+    if let Some(mode) = alternative.filter(|mode| !conflict(*mode, held)) {
+        return Some(Raised::Alternative(mode));
+    }
+    lock.flags.has(LockFlags::CONVDEADLK).then_some(Raised::Demoted)
 }
 
 impl LockTable {
-    /// Raising operations that the lost master must have done, because others were granted since: they
-    /// are completed. Records come in the order of their places. Returns these locks.
+    /// Raising operations that the lost master must have done, because others were granted since:
+    /// they are completed (rule 3). Returns these locks.
     pub(crate) fn complete_raised(
         &mut self,
         resource: u32,
@@ -34,8 +46,8 @@ impl LockTable {
         if cluster_fault("raising-undone") {
             return Vec::new();
         }
-        let (mut held, mut asking) = (Counts::default(), Counts::default());
-        let mut open: Vec<Open> = Vec::new();
+        let mut held = [0u32; 6];
+        let mut open: Vec<(u32, Mode)> = Vec::new();
         for record in records.iter().filter(|record| record.flight != Flight::Unlock) {
             let lock = &self.locks[record.lock];
             let Some(granted) = lock.granted else { continue };
@@ -44,82 +56,66 @@ impl LockTable {
                 _ => lock.requested,
             };
             match target {
-                Some(target) => {
-                    asking[granted as usize] += 1;
-                    open.push(Open { lock: record.lock, granted, target });
-                }
+                Some(target) => open.push((record.lock, target)),
                 None => held[granted as usize] += 1,
             }
         }
         let mut done = Vec::new();
-        while let Some((at, mode, flags)) = self.next_raised(&open, &held, &asking) {
-            let Some(mode) = mode else {
-                let name = &self.resources[resource].name;
-                let lock = &self.locks[open[at].lock];
-                panic!("{name:?}: records of its owners exclude each other: {lock:?}");
-            };
-            let Open { lock: index, granted, target } = open.remove(at);
-            asking[granted as usize] -= 1;
-            held[mode as usize] += 1;
+        while let Some((position, others)) = self.next_to_complete(&open, &held) {
+            let (index, target) = open.remove(position);
             let lock = &mut self.locks[index];
-            lock.granted = Some(mode);
-            lock.sb_flags = lock.sb_flags | flags;
-            if flags.has(SbFlags::DEMOTED) {
-                lock.requested = Some(target);
-                continue;
+            let from = lock.granted;
+            match outcome(lock, target, &others) {
+                Some(Raised::To(mode)) => lock.granted = Some(mode),
+                Some(Raised::Alternative(mode)) => {
+                    lock.granted = Some(mode);
+                    lock.sb_flags = lock.sb_flags | SbFlags::ALTMODE;
+                }
+                Some(Raised::Demoted) => {
+                    lock.granted = Some(Mode::NL);
+                    lock.requested = Some(target);
+                    lock.sb_flags = lock.sb_flags | SbFlags::DEMOTED;
+                    held[Mode::NL as usize] += 1;
+                    continue;
+                }
+                None => {
+                    let name = &self.resources[resource].name;
+                    panic!("{name:?}: records of its owners exclude each other: {lock:?}");
+                }
             }
             lock.requested = None;
             lock.told = Mode::NL;
-            done.push((index, Some(granted)));
+            held[lock.granted.expect("set above") as usize] += 1;
+            done.push((index, from));
         }
         done
     }
 
-    /// The next operation that must have been done, and what it came to; no mode: nothing fits.
-    fn next_raised(
-        &self,
-        open: &[Open],
-        held: &Counts,
-        asking: &Counts,
-    ) -> Option<(usize, Option<Mode>, SbFlags)> {
-        if let Some(at) = open.iter().position(|one| excluded(one.granted, held)) {
-            let fits = outcome(&self.locks[open[at].lock], open[at].target, held);
-            return Some((at, fits.map(|(mode, _)| mode), fits.map_or(SbFlags(0), |(_, f)| f)));
+    /// The next of the raising operations that was done, and the modes that it has to live with: one whose
+    /// granted mode what is held excludes, or else, of two that exclude each other, one of which can be
+    /// told how it was done; who may be demoted was.
+    fn next_to_complete(&self, open: &[(u32, Mode)], held: &[u32; 6]) -> Option<(usize, [u32; 6])> {
+        let granted = |position: usize| self.locks[open[position].0].granted;
+        let excluded = |position: usize, modes: &[u32; 6]| {
+            granted(position).is_some_and(|mode| conflict(mode, modes))
+        };
+        if let Some(position) = (0..open.len()).find(|position| excluded(*position, held)) {
+            return Some((position, *held));
         }
-        let mut first = None;
-        for (at, one) in open.iter().enumerate() {
-            let mut others = *asking;
-            others[one.granted as usize] -= 1;
-            if !excluded(one.granted, &others) {
-                continue;
+        let beside = |position: usize| {
+            let mut modes = *held;
+            for other in (0..open.len()).filter(|other| *other != position) {
+                granted(other).into_iter().for_each(|mode| modes[mode as usize] += 1);
             }
-            // Those that exclude it came after it; nothing is known of the others.
-            let mut then = *held;
-            for mode in Mode::ALL.into_iter().filter(|mode| !mode.compatible(one.granted)) {
-                then[mode as usize] += others[mode as usize];
-            }
-            if let Some((mode, flags)) = outcome(&self.locks[one.lock], one.target, &then) {
-                return Some((at, Some(mode), flags));
-            }
-            first = first.or(Some((at, None, SbFlags(0))));
-        }
-        first
+            (position, modes)
+        };
+        let fits = |(position, modes): &(usize, [u32; 6])| {
+            let (index, target) = open[*position];
+            excluded(*position, modes) && outcome(&self.locks[index], target, modes).is_some()
+        };
+        let yields = |(position, _): &(usize, [u32; 6])| {
+            !self.locks[open[*position].0].flags.has(LockFlags::CONVDEADLK)
+        };
+        (0..open.len()).map(beside).filter(fits).min_by_key(yields)
     }
-}
-
-/// Whether a mode is excluded by one of these.
-fn excluded(mode: Mode, held: &Counts) -> bool {
-    Mode::ALL.iter().any(|other| held[*other as usize] > 0 && !other.compatible(mode))
-}
-
-/// What an operation can have come to beside these: its mode, its alternative, or NL instead of a deadlock.
-fn outcome(lock: &Lock, target: Mode, held: &Counts) -> Option<(Mode, SbFlags)> {
-    if !excluded(target, held) {
-        return Some((target, SbFlags(0)));
-    }
-    let alternative = crate::grant::alternative(lock.flags, target);
-    if let Some(mode) = alternative.filter(|mode| !excluded(*mode, held)) {
-        return Some((mode, SbFlags::ALTMODE));
-    }
-    lock.flags.has(LockFlags::CONVDEADLK).then_some((Mode::NL, SbFlags::DEMOTED))
 }

@@ -475,3 +475,17 @@ fn a_dead_client_whose_call_waits_for_a_number() {
     several.feed(0, Input::PurgeOrphans(several.space(0), 0));
     nothing_is_left(&mut several);
 }
+
+/// Who leaves the lockspace waits for a directory's answer (R9), and for nothing after it.
+#[test]
+fn a_leave_that_waits_for_a_number_ends_with_the_view() {
+    let mut several = nodes(1, &Layout::default());
+    leave_numbers(&mut several, 0, 0);
+    several.lock(0, "new", Mode::EX, NOTHING);
+    several.feed(0, Input::Client(client(), Request::Release { force: true }));
+    several.settle();
+    assert!(several.all[0].node.find_lockspace(SPACE.as_bytes()).is_some());
+    several.decide(&[0], &[]);
+    several.tell(0);
+    assert!(several.all[0].node.find_lockspace(SPACE.as_bytes()).is_none(), "nothing follows");
+}
