@@ -1,6 +1,6 @@
 //! Rules that only one order of messages shows, each with the order that it is there for.
 
-use dlm_core::{LockFlags, Mode};
+use dlm_core::{Input, Instant, LockFlags, LockspaceId, Mode, NodeId};
 
 use crate::hands::Hands;
 
@@ -15,7 +15,7 @@ fn name_at(hands: &mut Hands, master: u32, directory: u32) -> (String, usize) {
         let hand = hands.lock(master, &name, Mode::NL);
         let host = &hands.bed.hosts[&directory];
         let entries = host.node.directory(host.space.expect("it is a member"));
-        if entries.iter().any(|(of, _)| *of == name.as_bytes()) {
+        if entries.contains(&(name.as_bytes().to_vec(), NodeId(master))) {
             return (name, hand);
         }
         hands.unlock(hand);
@@ -124,5 +124,37 @@ fn a_remove_that_is_sent_again_when_the_name_has_another_master() {
     hands.settle();
     hands.agree("when all is heard");
     assert_eq!(hands.hands[next].granted, Some(Mode::EX));
+    hands.let_go("at the end");
+}
+
+/// R15: a master without its lease owes the end of one recovery when the next one begins. Names of the next one wait
+/// for the records of all, also when the lease is back.
+#[test]
+fn names_of_a_newer_recovery_are_not_finished_with_those_of_an_older_one() {
+    let mut hands = Hands::new(4);
+    let (older, _) = name_at(&mut hands, 4, 1);
+    let (newer, _) = name_at(&mut hands, 3, 1);
+    let kept = hands.lock(1, &older, Mode::NL);
+    let waits = hands.ask(4, &older, Mode::EX, NOTHING);
+    let holds = hands.lock(2, &newer, Mode::EX);
+    let wants = hands.ask(1, &newer, Mode::EX, NOTHING);
+    hands.settle();
+    hands.bed.step(1, Input::LeaseUntil(Instant(0)));
+    hands.gone(4);
+    hands.settle();
+    hands.bed.still.insert(2);
+    hands.gone(3);
+    hands.settle();
+    hands.bed.step(1, Input::LeaseUntil(Instant(u64::MAX)));
+    hands.settle();
+    let audit = hands.bed.hosts[&1].node.audit(LockspaceId(0));
+    assert!(audit.owed.iter().any(|owed| owed.contains(&newer)), "{:?}", audit.owed);
+    assert!(hands.hands[wants].pending, "node 2 has not said what it holds");
+    hands.bed.go_on(2);
+    hands.settle();
+    hands.agree("after both recoveries");
+    assert_eq!(hands.hands[holds].granted, Some(Mode::EX));
+    assert!(hands.hands[wants].pending && hands.hands[kept].granted.is_some());
+    assert!(!hands.hands[waits].exists(), "it is lost with its node");
     hands.let_go("at the end");
 }
