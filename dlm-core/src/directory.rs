@@ -145,18 +145,24 @@ impl LockTable {
                 if !question.claim && !cluster_fault("lookup-takes-lost-name") {
                     return None; // a look-up never moves a lost master's name (R7)
                 }
-                self.give_name(cx, name, question.asker)
+                self.give_free(cx, name, question.asker)
             }
             Some(entry) if question.refused == Some((entry.master, entry.term)) => None,
             Some(entry) => Some(entry),
-            None if question.claim => self.give_name(cx, name, question.asker),
+            None if question.claim => self.give_free(cx, name, question.asker),
             None if self.cluster.directory.is_ready(slot)
                 || cluster_fault("free-names-from-unready-slots") =>
             {
-                self.give_name(cx, name, question.asker)
+                self.give_free(cx, name, question.asker)
             }
             None => None,
         }
+    }
+
+    /// Gives a name that is free, if there is a number for it. If not, the question waits: it is asked again
+    /// in the next view (R19).
+    fn give_free(&mut self, cx: &mut Context<'_>, name: &Name, master: Member) -> Option<Entry> {
+        (!self.lacks_numbers(cx, 1)).then(|| self.give_name(name, master))
     }
 
     /// The entry of a name: written down, or this node's own mastership.
@@ -176,16 +182,12 @@ impl LockTable {
         mine.then_some(Entry { master: self.cluster.me, term: resource.term })
     }
 
-    /// Makes a member the master of a name, under a number above all earlier ones (R18). Without a number
-    /// left the question waits: it is asked again in the next view (R19).
-    fn give_name(&mut self, cx: &mut Context<'_>, name: &Name, master: Member) -> Option<Entry> {
-        if self.lacks_numbers(cx, 1) {
-            return None;
-        }
+    /// Makes a member the master of a name, under a number above all earlier ones (R18).
+    fn give_name(&mut self, name: &Name, master: Member) -> Entry {
         let entry = Entry { master, term: self.next_term() };
         // Where this node itself is the master, the answer to itself takes the entry out again.
         self.cluster.directory.entries.insert(name.clone(), entry);
-        Some(entry)
+        entry
     }
 
     /// The master forgets a name: so does the directory, if it is still that mastership (R8).
