@@ -45,6 +45,7 @@ pub(crate) fn audit(table: &LockTable) -> Audit {
     note(!cluster.jobs.is_empty(), "work is left");
     note(!cluster.inbox.is_empty(), "messages wait for their turn");
     note(!cluster.directory.rebuilding.is_empty(), "slots are not ready");
+    note(cluster.owed.is_due(), "it owes what it could not grant");
     let (claims, lookups) = cluster.directory.waiting();
     note(lookups > 0, "look-ups wait");
     note(claims > 0, "claims wait");

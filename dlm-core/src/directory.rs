@@ -117,7 +117,7 @@ impl LockTable {
 
     /// Answers a question, or lets it wait.
     fn ask_directory(&mut self, cx: &mut Context<'_>, name: &Name, question: Question) {
-        match self.directory_answer(name, question) {
+        match self.directory_answer(cx, name, question) {
             Some(Entry { master, term }) => {
                 let name = name.clone();
                 let answer = match question.claim {
@@ -132,7 +132,12 @@ impl LockTable {
         }
     }
 
-    fn directory_answer(&mut self, name: &Name, question: Question) -> Option<Entry> {
+    fn directory_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        name: &Name,
+        question: Question,
+    ) -> Option<Entry> {
         let slot = slot_of(name.as_bytes());
         let known = self.known_entry(name);
         if question.claim && !self.cluster.names_due.is_empty() && known.is_none() {
@@ -143,18 +148,24 @@ impl LockTable {
                 if !question.claim && !cluster_fault("lookup-takes-lost-name") {
                     return None; // a look-up never moves a lost master's name (R7)
                 }
-                Some(self.give_name(name, question.asker))
+                self.give_free(cx, name, question.asker)
             }
             Some(entry) if question.refused == Some((entry.master, entry.term)) => None,
             Some(entry) => Some(entry),
-            None if question.claim => Some(self.give_name(name, question.asker)),
+            None if question.claim => self.give_free(cx, name, question.asker),
             None if self.cluster.directory.is_ready(slot)
                 || cluster_fault("free-names-from-unready-slots") =>
             {
-                Some(self.give_name(name, question.asker))
+                self.give_free(cx, name, question.asker)
             }
             None => None,
         }
+    }
+
+    /// Gives a name that is free, if there is a number for it. If not, the question waits: it is asked again
+    /// in the next view (R19).
+    fn give_free(&mut self, cx: &mut Context<'_>, name: &Name, master: Member) -> Option<Entry> {
+        (!self.lacks_numbers(cx, 1)).then(|| self.give_name(name, master))
     }
 
     /// The entry of a name: written down, or this node's own mastership.

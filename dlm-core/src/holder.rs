@@ -13,10 +13,10 @@ impl LockTable {
     /// the directory is asked.
     pub(crate) fn place_name(&mut self, cx: &mut Context<'_>, resource: u32) {
         if self.cluster.layout.nodir {
-            return self.place_by_slot(resource);
+            return self.place_by_slot(cx, resource);
         }
         let name = self.resources[resource].name.clone();
-        if self.may_take(name.as_bytes()) {
+        if self.may_take(name.as_bytes()) && !self.lacks_numbers(cx, 1) {
             self.resources[resource].term = self.next_term();
             return;
         }
@@ -376,6 +376,10 @@ impl LockTable {
         self.resources[resource].pinned = true;
         let mut asked = Vec::new();
         for index in self.own_locks(resource) {
+            // Also one under way to who was the master: that one only says that it is not.
+            if let Some(away) = self.locks[index].away_mut() {
+                away.op = away.op.map(|op| Op { seq: 0, ..op });
+            }
             if !self.end_if_noted(cx, index) {
                 self.leave_own(resource, index);
                 self.locks[index].rare().away = None;

@@ -193,7 +193,10 @@ impl Node {
         let first = space.view.replace(view.clone()).is_none();
         self.with_table(id, out, |table, cx| table.install(cx, view, first));
         let Some(space) = self.space_mut(id) else { return };
-        let Stage::Joining(waiters) = &mut space.stage else { return };
+        let Stage::Joining(waiters) = &mut space.stage else {
+            // The view may have brought the last thing that a leave waited for.
+            return self.finish_leaving(id, out);
+        };
         let waiters = core::mem::take(waiters);
         space.stage = Stage::Running;
         // The node is joined even if its first creator died meanwhile: a creation is only ever taken

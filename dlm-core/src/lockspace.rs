@@ -26,6 +26,10 @@ const IDLE: core::time::Duration = core::time::Duration::from_secs(10);
 const IDLE_NAMES_MAX: usize = 4096;
 /// Most unused names of a lockspace, of whatever reason, beyond which no master of another is remembered.
 const IDLE_REMOTE_MAX: usize = 65_536;
+/// The last number of a view (recovery.md R19): what is above it belongs to the next view.
+const LAST_OF_VIEW: u64 = (1 << 32) - 1;
+/// Numbers of a view from which on the next one is asked for.
+const HALF_OF_VIEW: u64 = 1 << 31;
 
 /// What every step carries along.
 pub(crate) struct Context<'a> {
@@ -94,8 +98,10 @@ impl LockTable {
         }
     }
 
-    /// A number for a new mastership, above all others known here (recovery.md R18).
+    /// A number for a new mastership, above all others known here (recovery.md R18). There has to be one
+    /// ([`Self::lacks_numbers`]).
     pub(crate) fn next_term(&mut self) -> Token {
+        debug_assert!(!self.is_spent(), "a mastership without a number");
         self.last_token += 1;
         Token(self.last_token)
     }
@@ -104,6 +110,38 @@ impl LockTable {
     pub(crate) fn rebase(&mut self, view: ViewId) {
         self.last_token = self.last_token.max(u64::from(view.0) << 32);
         self.asked_view = false;
+        self.cluster.owed.spent = false;
+    }
+
+    /// Whether this view's numbers are used up: nothing is granted until the next one (R19).
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.last_token as u32 == u32::MAX
+    }
+
+    /// Whether fewer than this many numbers are left. Then the rest is given to nobody, and whoever
+    /// asked owes what it wanted them for until the next view comes.
+    #[inline]
+    pub(crate) fn lacks_numbers(&mut self, cx: &mut Context<'_>, count: u64) -> bool {
+        let lacks = LAST_OF_VIEW - (self.last_token & LAST_OF_VIEW) < count;
+        if lacks {
+            self.run_out(cx);
+        }
+        lacks
+    }
+
+    #[cold]
+    fn run_out(&mut self, cx: &mut Context<'_>) {
+        self.last_token |= LAST_OF_VIEW;
+        self.cluster.owed.spent = true;
+        self.ask_view(cx);
+    }
+
+    /// Asks for a view with a higher number, once in each view.
+    fn ask_view(&mut self, cx: &mut Context<'_>) {
+        if !core::mem::replace(&mut self.asked_view, true) {
+            cx.out.push(Output::NeedView { lockspace: cx.space });
+        }
     }
 
     /// Names that somebody uses.
@@ -316,17 +354,14 @@ impl LockTable {
         lock::find(&self.locks, id)
     }
 
-    /// The number of the next grant (recovery.md R18, R19). It never carries into the view's half: a
-    /// counter half spent asks for a new view long before.
+    /// The number of the next grant (recovery.md R18). There has to be one: who grants asks before
+    /// ([`Self::is_spent`], [`Self::lacks_numbers`]), so that it never carries into the view's half (R19).
     pub(crate) fn next_token(&mut self, cx: &mut Context<'_>) -> Token {
-        const HALF: u64 = 1 << 31;
-        const LOW: u64 = (1 << 32) - 1;
-        let low = self.last_token & LOW;
-        assert!(low < LOW, "grant numbers of this view are used up and no new view came");
+        debug_assert!(!self.is_spent(), "a grant without a number");
+        let half_spent = self.last_token & LAST_OF_VIEW >= HALF_OF_VIEW;
         self.last_token += 1;
-        if low >= HALF && !self.asked_view {
-            self.asked_view = true;
-            cx.out.push(Output::NeedView { lockspace: cx.space });
+        if half_spent {
+            self.ask_view(cx);
         }
         Token(self.last_token)
     }

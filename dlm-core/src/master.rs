@@ -14,6 +14,9 @@ use crate::{LockFlags, LockState, Mode, SbFlags, Status};
 impl LockTable {
     /// A new request: granted, refused, or queued (3.2).
     pub(crate) fn request(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.is_spent() {
+            return self.owe_call(cx, index);
+        }
         let lock = &self.locks[index];
         let (resource, flags, mode) = (lock.resource, lock.flags, requested(lock));
         match self.judge_now(index) {
@@ -38,6 +41,9 @@ impl LockTable {
 
     /// A conversion of a granted lock whose `requested` is set (3.3).
     pub(crate) fn convert(&mut self, cx: &mut Context<'_>, index: u32) {
+        if self.is_spent() {
+            return self.owe_call(cx, index);
+        }
         let resource = self.locks[index].resource;
         let flags = self.locks[index].flags;
         match self.judge_now(index) {
@@ -54,7 +60,12 @@ impl LockTable {
                 if !bug("demotion-frees-nothing") {
                     self.pass_converting(cx, resource);
                 }
-                if !self.grantable_now(index) || bug("demoted-always-queues") {
+                // What it set free may have taken the last number.
+                let spent = self.lacks_numbers(cx, 1);
+                if spent {
+                    self.cluster.owed.passes.insert(resource);
+                }
+                if spent || !self.grantable_now(index) || bug("demoted-always-queues") {
                     return self.queue_conversion(cx, index);
                 }
                 self.grant(cx, index);

@@ -18,11 +18,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::away::{Away, Kind, Moving, OpKind, Role};
+use crate::away::{Away, Kind, Moving, Op, OpKind, Role};
 use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::message::{Ceded, Flight, Tagged};
-use crate::seeded::{bug, cluster_fault};
+use crate::seeded::bug;
 use crate::slots::{SLOTS, SlotSet, slot_of};
 use crate::{LockFlags, LockId, LockState, Member, Mode, Name, Output, Token, ViewId};
 
@@ -107,10 +107,10 @@ impl LockTable {
     }
 
     /// A new name.
-    pub(crate) fn place_by_slot(&mut self, resource: u32) {
+    pub(crate) fn place_by_slot(&mut self, cx: &mut Context<'_>, resource: u32) {
         let name = &self.resources[resource].name;
         let (slot, owner) = (slot_of(name.as_bytes()), self.slot_owner(name.as_bytes()));
-        if self.serves(slot) {
+        if self.serves(slot) && !self.lacks_numbers(cx, 1) {
             self.resources[resource].term = self.next_term();
         } else {
             self.aim(resource, owner);
@@ -218,12 +218,16 @@ impl LockTable {
                 continue;
             }
             let seen = value.filter(|_| lock.value_seq() == seq && lock.value().is_some());
+            let owed = self.cluster.owed.forget_call(lock.id) && lock.state != LockState::Granted;
             let rare = lock.rare();
             rare.marked = if seen.is_some() { invalid } else { rare.marked };
             rare.seen = seen.or(rare.seen);
             let place = rare.place.take();
             let me = self.cluster.me;
             rare.away = Some(Away { master: Some(me), place, term, ..Away::default() });
+            if owed {
+                self.ask_anew(index);
+            }
             self.cluster.away_locks += 1;
             let role = self.resources[resource].role.as_mut().expect("set above");
             role.own.push_back(&mut self.locks, Chain::Resource, index);
@@ -237,6 +241,19 @@ impl LockTable {
             let name = given.name.clone();
             self.keep_ceded(Ceded { name, value, seq, invalid, last, sure: true });
         }
+    }
+
+    /// A call on a lock that its master had not judged yet is the next one's to judge (R19).
+    fn ask_anew(&mut self, index: u32) {
+        let lock = &mut self.locks[index];
+        let converts = lock.granted.and(lock.requested);
+        if converts.is_some() {
+            (lock.state, lock.requested) = (LockState::Granted, None);
+        }
+        let Some(away) = lock.away_mut() else { return };
+        let kind = converts.map_or(OpKind::Request, OpKind::Convert);
+        (away.op, away.place) = (Some(Op { kind, seq: 0 }), None);
+        away.master = away.master.filter(|_| converts.is_some());
     }
 
     /// All locks on a name that is served here: oldest grant first, then the queues.
@@ -378,15 +395,16 @@ impl LockTable {
     }
 
     /// What to do with a request that was sent in `view`.
-    pub(crate) fn visit(&mut self, name: &Name, view: ViewId) -> Visit {
+    pub(crate) fn visit(&mut self, cx: &mut Context<'_>, name: &Name, view: ViewId) -> Visit {
         let slot = slot_of(name.as_bytes());
         let mine = self.slot_owner(name.as_bytes()) == self.cluster.me;
         let old = view < self.by_slot().since[usize::from(slot)];
-        if !mine || (old && !cluster_fault("nodir-old-requests-served")) {
+        if !mine || (old && !bug("nodir-old-requests-served")) {
             return Visit::Void;
         }
         let resource = match self.find_resource(name.as_bytes()) {
-            None if self.serves(slot) => return Visit::Serve,
+            // A new name takes a number, and who asks for it another one.
+            None if self.serves(slot) && !self.lacks_numbers(cx, 2) => return Visit::Serve,
             None => {
                 let resource = self.new_resource(name.clone());
                 self.aim(resource, self.cluster.me);

@@ -54,12 +54,19 @@ impl LockTable {
             return;
         }
         if self.resources[resource].has_queue() {
+            if self.lacks_numbers(cx, 1) {
+                self.cluster.owed.passes.insert(resource);
+                return;
+            }
             let mut blocked = self.pass_conversions(cx, resource, when);
             if !bug("pass-grants-no-waiter") {
                 self.pass_waiters(cx, resource, &mut blocked);
             }
             if let Some(high) = strongest(blocked.modes).filter(|_| !bug("pass-tells-nobody")) {
                 self.tell(cx, resource, Want::Pass { high, cw: blocked.cw });
+            }
+            if self.lacks_numbers(cx, 1) {
+                self.cluster.owed.passes.insert(resource); // it may have ended too early
             }
         }
         self.resources[resource].settle();
@@ -105,7 +112,7 @@ impl LockTable {
         let mut behind = self.converting_pairs(resource);
         let mut ahead = 0;
         let mut at = self.resources[resource].first_converting();
-        while at != NIL {
+        while at != NIL && !self.is_spent() {
             let lock = &self.locks[at];
             let (next, mode, flags) = (lock.next(Chain::Resource), requested(lock), lock.flags);
             let held = lock.granted.expect("a converting lock holds a mode");
@@ -159,8 +166,11 @@ impl LockTable {
         }
     }
 
-    /// Grants a queued lock if the rules allow it now.
+    /// Grants a queued lock if the rules allow it now, and a number is left.
     fn try_grant(&mut self, cx: &mut Context<'_>, index: u32, first: bool) -> bool {
+        if self.is_spent() {
+            return false;
+        }
         let lock = &self.locks[index];
         let resource = &self.resources[lock.resource];
         let conflict = |mode| resource.conflicts(lock.granted, mode);

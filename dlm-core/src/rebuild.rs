@@ -196,6 +196,12 @@ impl LockTable {
                 .filter(|role| role.round <= round || cluster_fault("newer-rounds-finished"))
                 .is_some_and(|role| matches!(role.kind, Kind::Rebuilding(_)));
             if rebuilding {
+                // Each record takes two numbers at most, and the name itself one.
+                let records = self.records(resource).map_or(0, |records| records.len() as u64);
+                if self.lacks_numbers(cx, 2 * records + 1) {
+                    end = resource;
+                    break;
+                }
                 finished += 1;
                 self.finish_name(cx, resource);
             }

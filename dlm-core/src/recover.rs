@@ -67,6 +67,7 @@ impl LockTable {
         self.drop_safe_peers();
         cx.out.push(Output::Acknowledge { lockspace: cx.space, view: id }); // 8
         self.check_all_safe(cx); // 7
+        self.make_up(cx); // with the numbers of this view (R19)
         for (from, message) in self.cluster.take_held() {
             self.on_message(cx, from, message); // 9
         }

@@ -24,7 +24,10 @@ impl LockTable {
         match traffic {
             Traffic::Request { ref name, lock, seq, mode, flags, pid, view } => {
                 let name = name.clone();
-                match self.reception(&name, view) {
+                match self.reception(cx, &name, view) {
+                    Reception::Serve if self.lacks_numbers(cx, 1) => {
+                        self.cluster.owed.keep(from, traffic);
+                    }
                     Reception::Serve => {
                         self.on_request(cx, from, &name, lock, seq, mode, flags, pid);
                     }
@@ -41,6 +44,9 @@ impl LockTable {
             }
             Traffic::Convert { to, lock, seq, mode, flags, value, silent } => {
                 let Some(index) = self.copy_of(from, to, lock) else { return };
+                if self.lacks_numbers(cx, 1) {
+                    return self.cluster.owed.keep(from, traffic);
+                }
                 let answer = if silent { Answer::Silent } else { Answer::Due { index, seq } };
                 self.on_convert(cx, index, mode, flags, value, answer);
             }
@@ -48,6 +54,9 @@ impl LockTable {
                 let Some(index) = self.copy_of(from, to, lock) else {
                     return self.answer_unknown(cx, from, lock, seq, Outcome::Unlocked);
                 };
+                if self.lacks_numbers(cx, 1) {
+                    return self.cluster.owed.keep(from, traffic); // behind a conversion, perhaps
+                }
                 let copy = &mut self.locks[index];
                 copy.flags = flags;
                 copy.sb_flags = SbFlags(0);
@@ -62,6 +71,9 @@ impl LockTable {
                 let Some(index) = self.copy_of(from, to, lock) else {
                     return self.answer_unknown(cx, from, lock, seq, Outcome::NothingToCancel);
                 };
+                if self.lacks_numbers(cx, 1) {
+                    return self.cluster.owed.keep(from, traffic);
+                }
                 self.locks[index].sb_flags = SbFlags(0);
                 cx.answer = Answer::Due { index, seq };
                 self.cancel(cx, index, Status::Cancelled);
@@ -93,9 +105,9 @@ impl LockTable {
     }
 
     /// What to do with a request for a name (R10).
-    fn reception(&mut self, name: &Name, view: ViewId) -> Reception {
+    fn reception(&mut self, cx: &mut Context<'_>, name: &Name, view: ViewId) -> Reception {
         if self.cluster.layout.nodir {
-            return match self.visit(name, view) {
+            return match self.visit(cx, name, view) {
                 Visit::Serve => Reception::Serve,
                 Visit::Park(resource) => Reception::Park(resource),
                 Visit::Void => Reception::Void,

@@ -10,7 +10,7 @@
 //! | `random`, `exhaustive` | engine and naive model (`tests/model`) answer alike |
 //! | `laws` | what must hold after any sequence: exclusion, one end per operation, no leak |
 //! | `nodir` | masters by slot, on several nodes |
-//! | `lease` | what a node without its lease owes |
+//! | `lease`, `last_number` | what a node without its lease, or without a number for a grant, owes |
 //! | `second_loss` | a lock moved twice |
 //! | `spaces`, `limits`, `ids`, `listing` | lockspace life cycle, ceilings, lock ids, listings |
 
@@ -22,6 +22,7 @@ mod duel;
 mod exhaustive;
 mod ids;
 mod invariants;
+mod last_number;
 mod laws;
 mod lease;
 mod limits;

@@ -180,7 +180,7 @@ fn an_owner_that_saw_a_view_its_master_skipped_gets_along_with_it() {
     several.kill(2);
     several.install(&[0, 1], &[2]);
     several.safe(2);
-    while several.view_wanted {
+    while !several.view_wanted.is_empty() {
         several.install(&[0, 1], &[]);
     }
     everyone_has_the_same_master(&several, 2);
@@ -220,6 +220,36 @@ fn an_unlock_that_finds_its_name_given_up_is_not_lost() {
         let reader = several.lock(1, &name(number), Mode::PR, LockFlags::VALBLK);
         let cast = several.last_cast(1, reader).expect("nobody holds it");
         assert_eq!((cast.value, cast.sb_flags), (Some([5; 32]), SbFlags(0)), "{}", name(number));
+    }
+}
+
+/// A request that was sent before its slot went away and came back is sent anew by its owner, and served once.
+#[test]
+fn a_request_from_before_its_slot_came_is_void() {
+    for owner_sees_all in [false, true] {
+        let mut several = Several::new(3, &nodir());
+        several.install(&[0, 1], &[]);
+        several.hold = true;
+        let locks: Vec<_> =
+            (0..NAMES).map(|n| several.lock(0, &name(n), Mode::EX, LockFlags(0))).collect();
+        several.decide(&[0, 1, 2], &[]);
+        several.tell(1);
+        if owner_sees_all {
+            several.tell(0);
+        }
+        several.kill(2); // it comes, and goes before anything reaches it
+        several.decide(&[0, 1], &[]);
+        [0, 1].iter().for_each(|index| several.tell(*index));
+        several.hold = false;
+        several.settle();
+        for (number, lock) in locks.into_iter().enumerate() {
+            let cast = several.last_cast(0, lock).map(|cast| cast.status);
+            assert_eq!(cast, Some(Status::Granted), "{}", name(number));
+            several.unlock(0, lock, None);
+            let next = several.lock(1, &name(number), Mode::EX, LockFlags::NOQUEUE);
+            let cast = several.last_cast(1, next).map(|cast| cast.status);
+            assert_eq!(cast, Some(Status::Granted), "{}: nobody holds it", name(number));
+        }
     }
 }
 

@@ -31,8 +31,9 @@ pub(crate) struct Several {
     pub(crate) hold: bool,
     /// This node hears of nobody that its locks are moved.
     pub(crate) hears_no_end: Option<usize>,
-    /// A node asked for a view with a higher number.
-    pub(crate) view_wanted: bool,
+    /// Nodes that asked for a view with a higher number, since the last one.
+    pub(crate) view_wanted: Vec<usize>,
+    pub(crate) now: Instant,
 }
 
 pub(crate) fn client() -> ClientId {
@@ -49,7 +50,8 @@ impl Several {
             on_the_way: VecDeque::new(),
             hold: false,
             hears_no_end: None,
-            view_wanted: false,
+            view_wanted: Vec::new(),
+            now: Instant(1),
         };
         for _ in 0..count {
             several.add(layout.clone());
@@ -69,7 +71,7 @@ impl Several {
         index
     }
 
-    fn space(&self, index: usize) -> LockspaceId {
+    pub(crate) fn space(&self, index: usize) -> LockspaceId {
         self.all[index].node.find_lockspace(SPACE.as_bytes()).expect("created at the start")
     }
 
@@ -87,7 +89,7 @@ impl Several {
         let of = |of: &[usize]| of.iter().map(|index| self.all[*index].member).collect();
         let (members, unsafe_members) = (of(nodes), of(lost));
         self.view = View { id: ViewId(self.view.id.0 + 1), members, unsafe_members };
-        self.view_wanted = false;
+        self.view_wanted.clear();
     }
 
     /// Tells a node the view that was decided last.
@@ -114,7 +116,7 @@ impl Several {
     pub(crate) fn feed(&mut self, index: usize, input: Input<'_>) {
         let mut out = Outbox::new();
         let one = &mut self.all[index];
-        one.node.step(Instant(1), input, &mut out);
+        one.node.step(self.now, input, &mut out);
         for output in out.drain() {
             match output {
                 Output::Reply { result, .. } => one.last_reply = Some(result),
@@ -125,7 +127,7 @@ impl Several {
                 }
                 Output::Join { member, .. } => one.member = member,
                 Output::Lost { reason, .. } => one.losses.push(reason),
-                Output::NeedView { .. } => self.view_wanted = true,
+                Output::NeedView { .. } => self.view_wanted.push(index),
                 Output::Acknowledge { .. } | Output::Leave { .. } => {}
             }
         }
@@ -145,9 +147,8 @@ impl Several {
                     self.feed(index, Input::Peer(from, message));
                 }
             }
-            let due = |one: &One| {
-                one.alive && one.node.deadline().is_some_and(|(at, _)| at <= Instant(1))
-            };
+            let due =
+                |one: &One| one.alive && one.node.deadline().is_some_and(|(at, _)| at <= self.now);
             let Some(index) = self.all.iter().position(due) else { break };
             self.feed(index, Input::Tick);
         }
@@ -191,7 +192,7 @@ impl Several {
     }
 
     #[track_caller]
-    fn ask(&mut self, index: usize, request: Request<'_>) -> LockId {
+    pub(crate) fn ask(&mut self, index: usize, request: Request<'_>) -> LockId {
         self.all[index].last_reply = None;
         self.feed(index, Input::Client(client(), request));
         let reply = self.all[index].last_reply.expect("every request is answered at once");

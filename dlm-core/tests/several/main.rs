@@ -9,6 +9,7 @@
 //! | `hands` | clients by number, for the modules below |
 //! | `changes` | membership changes at every moment of another one, and in a row |
 //! | `races` | many rounds, and messages in every order |
+//! | `orders` | rules that one order of messages is there for |
 //! | `scale` | how the cost of things grows |
 
 #[path = "../engine/notation.rs"]
@@ -19,6 +20,7 @@ mod agree;
 mod bed;
 mod changes;
 mod hands;
+mod orders;
 mod play;
 mod races;
 mod scale;

@@ -1,6 +1,12 @@
 //! Faults, drawn while the world is rough and undone when it is to heal.
 
+use dlm_core::message::{Body, Message, Tagged};
+use dlm_core::{Input, Name, Token};
+
 use crate::world::{Event, Phase, World};
+
+/// Numbers that are left at most where they are scarce.
+const NUMBERS_LEFT: u64 = 12;
 
 impl World {
     /// One draw of faults.
@@ -10,6 +16,7 @@ impl World {
             self.faults_of_nodes()?;
             self.faults_of_wires();
             self.faults_of_clients()?;
+            self.faults_of_numbers()?;
         } else {
             self.undo()?;
         }
@@ -93,6 +100,36 @@ impl World {
                 if self.hosts[node].clients[client].open {
                     self.restart_client(node, client)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node hears of a name whose master had nearly all numbers of the view (recovery.md R19).
+    fn faults_of_numbers(&mut self) -> Result<(), String> {
+        if self.options.scarce == 0 {
+            return Ok(());
+        }
+        for node in 0..self.hosts.len() {
+            for space in 0..self.options.spaces {
+                let host = &self.hosts[node];
+                let stay = host.stays[space].as_ref().filter(|_| host.alive && !host.paused);
+                let Some((member, id, Some(view))) =
+                    stay.map(|stay| (stay.member, stay.id, stay.view.clone()))
+                else {
+                    continue;
+                };
+                if !self.rng.chance(self.options.scarce) {
+                    continue;
+                }
+                let Some(info) = self.hosts[node].node.lockspace(id) else { continue };
+                let low = u64::from(u32::MAX) - self.rng.below(NUMBERS_LEFT);
+                let last = Token((u64::from(view.id.0) << 32) | low);
+                let name = Name::new(b"of another").expect("short");
+                let body = Body::Tagged(view.id, Tagged::Remove { name, term: Token(1), last });
+                let (from, to) = (member.incarnation, member.incarnation);
+                let message = Message { space: info.global_id, from, to, body };
+                self.step(node, Input::Peer(member.node, message))?;
             }
         }
         Ok(())

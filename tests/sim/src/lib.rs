@@ -30,6 +30,13 @@ pub fn run_seed(seed: u64, nodes: usize, trace: bool) -> Result<World, String> {
     world.run().map(|()| world)
 }
 
+/// As [`run_seed`], where the numbers of views end again and again (recovery.md R19).
+pub fn run_scarce(seed: u64, nodes: usize, trace: bool) -> Result<World, String> {
+    let options = Options { trace, scarce: 20, ..Options::of_seed(seed, nodes) };
+    let mut world = World::new(seed, options);
+    world.run().map(|()| world)
+}
+
 /// As [`run_seed`]; a panic of the engine is an error like others.
 pub fn run_seed_caught(seed: u64, nodes: usize, trace: bool) -> Result<Sum, String> {
     let run = || run_seed(seed, nodes, trace).map(|world| Sum::of(&world));

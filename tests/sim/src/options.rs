@@ -51,6 +51,8 @@ pub struct Options {
     pub leaves: u64,
     /// Views with the same members and a new number.
     pub renewals: u64,
+    /// Nodes whose numbers of the view come near their end, in percent per draw; no seed draws it.
+    pub scarce: u64,
     /// Longest time until membership notices something.
     pub notice: u64,
     /// How late `safe` may come.

@@ -18,7 +18,9 @@ impl World {
                 && host.clients.iter().all(clients)
                 && (0..self.options.spaces).all(|space| self.has_settled(host, space))
         });
-        hosts && self.ghosts.is_empty() && self.net_is_quiet()
+        // Who waits for numbers gets a view.
+        let numbers = self.options.scarce == 0 || self.membership.renew.is_empty();
+        hosts && numbers && self.ghosts.is_empty() && self.net_is_quiet()
     }
 
     fn has_settled(&self, host: &Host, space: usize) -> bool {

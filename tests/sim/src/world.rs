@@ -425,8 +425,8 @@ impl World {
                 Ok(())
             }
             Output::NeedView { lockspace } => {
-                let stays = self.hosts[node].stays.iter();
-                let space = stays.flatten().position(|stay| stay.id == *lockspace);
+                let mut stays = self.hosts[node].stays.iter();
+                let space = stays.position(|s| s.as_ref().is_some_and(|s| s.id == *lockspace));
                 self.membership.renew.extend(space);
                 Ok(())
             }

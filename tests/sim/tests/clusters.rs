@@ -36,6 +36,19 @@ fn five_nodes_keep_their_promises() {
     run(1, 60, 5);
 }
 
+fn check_scarce(seed: u64, nodes: usize) {
+    if let Err(error) = dlm_sim::run_scarce(seed, nodes, false) {
+        panic!("seed {seed} of {nodes} nodes with few numbers: {error}");
+    }
+}
+
+#[test]
+fn worlds_whose_numbers_end_keep_their_promises() {
+    for (seeds, nodes) in [(20, 1), (60, 2), (80, 3), (30, 4)] {
+        (1..=seeds).for_each(|seed| check_scarce(seed, nodes));
+    }
+}
+
 #[test]
 fn fresh_seeds_keep_their_promises() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
@@ -52,7 +65,7 @@ fn fresh_seeds_keep_their_promises() {
 
 /// Seeds that fail with a fault that was found by them, by what was wrong.
 mod once_failed {
-    use super::check;
+    use super::{check, check_scarce};
 
     #[test]
     fn an_unlock_wrote_what_a_late_reply_had_brought() {
@@ -82,5 +95,20 @@ mod once_failed {
     #[test]
     fn an_orphan_under_way_was_adopted() {
         check(234, 3);
+    }
+
+    #[test]
+    fn records_of_two_with_operations_in_flight_excluded_each_other() {
+        check_scarce(1974, 3);
+    }
+
+    #[test]
+    fn an_unlock_of_a_request_under_way_was_forgotten_when_its_name_came_here() {
+        check_scarce(3309, 3);
+    }
+
+    #[test]
+    fn a_cancelled_call_without_a_number_was_asked_anew() {
+        check_scarce(267, 2);
     }
 }
