@@ -148,7 +148,7 @@ impl Node {
     }
 
     /// Messages about many names that came and wait for their turn ([`Reason::Heard`]): a driver whose
-    /// node is far behind reads less.
+    /// node is far behind slows the others down.
     pub fn unheard(&self) -> usize {
         self.spaces.iter().flatten().map(|space| space.table.cluster.inbox.len()).sum()
     }

@@ -103,8 +103,6 @@ pub struct Peers {
     turned: Instant,
     /// Something was left over in the last turn.
     busy: bool,
-    /// Little is read, as what was read before has not been handled.
-    slow: bool,
     /// Room for what is read, and for frames that are said.
     buffer: Vec<u8>,
     frames: Vec<u8>,
@@ -161,7 +159,6 @@ impl Peers {
             dialled: 0,
             turned: now,
             busy: false,
-            slow: false,
             buffer: vec![0; 64 * 1024],
             frames: Vec::new(),
         })
@@ -327,10 +324,11 @@ impl Peers {
         self.nodes.clear();
     }
 
-    /// From now on little is read in a turn, or again much: whoever has not handled yet what was read
-    /// does not want more of it than the others' acknowledgements allow.
-    pub fn read_little(&mut self, slow: bool) {
-        self.slow = slow;
+    /// From now on nothing new is acknowledged, or everything again: whoever has not handled yet what came
+    /// wants no more of what can wait ([`Session::withhold`]).
+    pub fn withhold(&mut self, withholds: bool) {
+        let sessions = self.nodes.values_mut().filter_map(|node| node.session.as_mut());
+        sessions.for_each(|session| session.withhold(withholds));
     }
 
     /// The most bytes that wait for the acknowledgement of one node that can be talked to.

@@ -32,7 +32,7 @@ pub(crate) struct Others {
 }
 
 /// Messages about many names that are much to be still handled.
-const UNHEARD_MUCH: usize = 4096;
+const UNHEARD_MUCH: usize = 512;
 
 impl Others {
     /// Who the configuration, or corosync, says the others are; `None` with `membership = single`, and
@@ -93,7 +93,7 @@ impl Reactor {
     /// Takes what came from other daemons, a bounded amount.
     pub(super) fn serve_links(&mut self) {
         let Some(links) = &mut self.links else { return };
-        links.read_little(self.node.unheard() >= UNHEARD_MUCH);
+        links.withhold(self.node.unheard() >= UNHEARD_MUCH);
         links.on_time(Instant(self.now));
         while let Some(event) = self.links.as_mut().and_then(Peers::next_event) {
             self.on_link_event(event);

@@ -24,8 +24,6 @@ const INTRODUCTION_MAX: Duration = Duration::from_secs(3);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Bytes taken from one peer in a turn.
 const READ_BYTES: usize = 64 * 1024;
-/// The same where what was read before has not been handled: some tens of messages.
-const READ_BYTES_SLOW: usize = 4 * 1024;
 /// Bytes that are worth a write although nobody waits for them.
 const WRITE_BYTES: usize = 4 * 1024;
 /// Times that a turn writes to one peer.
@@ -169,8 +167,7 @@ impl Peers {
         if !connection.has_more() {
             return;
         }
-        let most = if self.slow { READ_BYTES_SLOW } else { READ_BYTES };
-        let read = connection.read(&mut self.buffer, most);
+        let read = connection.read(&mut self.buffer, READ_BYTES);
         self.busy |= connection.has_more();
         self.greet(slot);
         // What came before the end counts.

@@ -92,6 +92,10 @@ pub struct Session {
     window: Window,
     /// Last number received.
     received: u64,
+    /// Last number acknowledged.
+    told: u64,
+    /// What is received is not acknowledged for now.
+    withholds: bool,
     /// Bytes received since the last acknowledgement left.
     untold_bytes: usize,
     /// When the acknowledgement of what was received must leave.
@@ -109,6 +113,8 @@ impl Session {
             peer,
             window: Window::new(bytes_max),
             received: 0,
+            told: 0,
+            withholds: false,
             untold_bytes: 0,
             ack_due: None,
             connected: false,
@@ -145,6 +151,7 @@ impl Session {
         self.connected = true;
         self.heard = now;
         // The greeting told what was received.
+        self.told = self.received;
         self.note_told(now);
         Ok(())
     }
@@ -188,14 +195,17 @@ impl Session {
             return;
         }
         let before = out.len();
+        if !self.withholds {
+            self.told = self.received;
+        }
+        let ack = self.told;
         while out.len() < room {
             let Some((sequence, kind, body)) = self.window.next() else { break };
-            let header = Header { kind, length: body.len(), sequence, ack: self.received };
+            let header = Header { kind, length: body.len(), sequence, ack };
             out.extend_from_slice(&header.encode());
             out.extend_from_slice(body);
         }
         if out.len() == before && self.must_speak(now) {
-            let ack = self.received;
             let header = Header { kind: Kind::Alive, length: 0, sequence: 0, ack };
             out.extend_from_slice(&header.encode());
         }
@@ -227,6 +237,12 @@ impl Session {
         Ok(Received::Fresh)
     }
 
+    /// Begins or ends to acknowledge nothing new: who sends much to a side that has not handled what came
+    /// before waits for it, and everything else is still heard.
+    pub fn withhold(&mut self, withholds: bool) {
+        self.withholds = withholds;
+    }
+
     /// Whether [`Session::transmit`] has something for the connection now.
     pub fn wants_to_speak(&self, now: Instant) -> bool {
         self.connected && (self.window.has_next() || self.must_speak(now))
@@ -253,7 +269,8 @@ impl Session {
             return None;
         }
         let alive = self.said.after(KEEP_ALIVE);
-        let speak = self.ack_due.map_or(alive, |due| due.min(alive));
+        let due = self.ack_due.filter(|_| !self.withholds);
+        let speak = due.map_or(alive, |due| due.min(alive));
         Some(speak.min(self.heard.after(SILENCE_MAX)))
     }
 
@@ -269,14 +286,15 @@ impl Session {
 
     /// Whether something is to be said although nothing waits: an acknowledgement, or a sign of life.
     pub fn must_speak(&self, now: Instant) -> bool {
-        self.untold_bytes >= ACK_BYTES
-            || self.ack_due.is_some_and(|due| due <= now)
-            || self.said.after(KEEP_ALIVE) <= now
+        let due = self.ack_due.is_some_and(|due| due <= now) || self.untold_bytes >= ACK_BYTES;
+        due && !self.withholds || self.said.after(KEEP_ALIVE) <= now
     }
 
     fn note_told(&mut self, now: Instant) {
-        self.untold_bytes = 0;
-        self.ack_due = None;
+        if self.told == self.received {
+            self.untold_bytes = 0;
+            self.ack_due = None;
+        }
         self.said = now;
     }
 }

@@ -58,6 +58,8 @@ enum Act {
     Reconnect(bool),
     /// Time goes on, in milliseconds.
     Wait(u16),
+    /// A side begins or ends to withhold acknowledgements.
+    Withhold(bool, bool),
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -70,6 +72,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (any::<bool>(), any::<u8>()).prop_map(|(side, at)| Act::Double(side, at)),
         2 => any::<bool>().prop_map(Act::Reconnect),
         1 => (0..700u16).prop_map(Act::Wait),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(side, on)| Act::Withhold(side, on)),
     ]
 }
 
@@ -114,6 +117,7 @@ impl World {
                 }
             }
             Act::Reconnect(clean) => self.reconnect(clean),
+            Act::Withhold(side, on) => self.sessions[usize::from(side)].withhold(on),
             Act::Wait(millis) => self.now = self.now.after(Duration::from_millis(millis.into())),
         }
     }
@@ -146,6 +150,7 @@ impl World {
 
     /// The network behaves from now on.
     fn settle(&mut self) {
+        self.sessions.iter_mut().for_each(|session| session.withhold(false));
         self.reconnect(true);
         for _ in 0..4 {
             for side in [false, true] {
@@ -274,4 +279,32 @@ fn halves_that_do_not_fit_are_never_resumed() {
     let mut fresh = pair(ROOM);
     assert_eq!(fresh[0].connect(Resume { peer_incarnation: 0, received: 0 }, now), Ok(()));
     assert_eq!(fresh[0].connect(Resume { peer_incarnation: 7, received: 9 }, now), Ok(()));
+}
+
+#[test]
+fn what_is_withheld_is_acknowledged_later_and_nothing_else_changes() {
+    let [mut a, mut b] = {
+        let mut pair = pair(ROOM);
+        connect(&mut pair, Instant(0));
+        pair
+    };
+    let carry = |from: &mut Session, to: &mut Session, now: Instant| {
+        let frames = frames(from, now);
+        for (header, _) in &frames {
+            to.receive(header, now).expect("in order");
+        }
+        frames.len()
+    };
+    a.withhold(true);
+    (0..3).for_each(|_| assert!(b.push(Kind::Note, &[7; ACK_BYTES])));
+    assert_eq!(carry(&mut b, &mut a, Instant(0)), 3);
+    let later = Instant(0).after(ACK_DELAY);
+    assert!(!a.wants_to_speak(later), "nothing is due while it is withheld");
+    assert!(a.push(Kind::Note, &[1]));
+    assert_eq!(carry(&mut a, &mut b, later), 1);
+    assert!(b.waiting_bytes() > 3 * ACK_BYTES, "the note carried no acknowledgement");
+    a.withhold(false);
+    assert!(a.wants_to_speak(later));
+    carry(&mut a, &mut b, later);
+    assert_eq!(b.waiting_bytes(), 0);
 }
