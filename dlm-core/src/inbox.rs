@@ -13,7 +13,7 @@ use crate::message::{Body, Tagged};
 use crate::{Member, ViewId};
 
 /// What is handled in one part of the work: so many messages about one name.
-const INBOX_PART: usize = 16;
+const INBOX_PART: usize = 12;
 /// Entries of a directory that cost as much as one of those.
 const ENTRIES_PER_MESSAGE: usize = 4;
 

@@ -15,7 +15,7 @@ use crate::{
 
 /// Names that one part of the job looks at, and finishes.
 const FINISH_LOOK: u32 = 1024;
-const FINISH_PART: u32 = 16;
+const FINISH_PART: u32 = 12;
 
 impl LockTable {
     /// This node is the new master of a name and collects records.

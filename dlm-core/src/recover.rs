@@ -22,7 +22,7 @@ use crate::{LockFlags, LockId, LockState, Marks, Member, Mode, Name, Output, Sta
 pub(crate) const JOB_PART: u32 = 1024;
 /// Names, or locks, with which it does something: some tens of microseconds, the time that others wait
 /// for it.
-pub(crate) const WORK_PART: u32 = 16;
+pub(crate) const WORK_PART: u32 = 12;
 /// Names in one message.
 const NAMES_PER_MESSAGE: usize = 64;
 

@@ -138,6 +138,56 @@ pub(crate) fn take_precedence() -> io::Result<()> {
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) }).map(drop)
 }
 
+/// The heap, of which large parts are to lie on large pages: a table of a million locks is larger than
+/// what a processor knows the pages of, and every look at a lock would look for its page as well.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    /// Where it began, and up to where the system was asked.
+    begin: usize,
+    asked: usize,
+}
+
+impl Heap {
+    /// The heap grows by this much at once, so that there is something to ask for before it is used.
+    const GROWTH: usize = 16 << 20;
+    /// A smaller heap stays as it is.
+    const LARGE: usize = 32 << 20;
+
+    /// The heap as it is.
+    pub(crate) fn new() -> Self {
+        // SAFETY: no pointers; a setting that is refused is one that stays.
+        unsafe { libc::mallopt(libc::M_TOP_PAD, Self::GROWTH as c_int) };
+        let end = heap_end();
+        Self { begin: end, asked: end }
+    }
+
+    /// Asks for large pages where the heap has grown; to be called now and then. Where the system has none
+    /// everything stays as it is.
+    pub(crate) fn ask(&mut self) {
+        let end = heap_end();
+        if end < self.asked {
+            self.asked = end;
+        }
+        if end - self.asked < Self::GROWTH / 2 || end - self.begin.min(end) < Self::LARGE {
+            return;
+        }
+        let first = self.asked & !(page_bytes() - 1);
+        // SAFETY: the range is this process's heap, and advice changes no byte of it.
+        unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
+        self.asked = end;
+    }
+}
+
+fn heap_end() -> usize {
+    // SAFETY: an increment of 0 only tells where the heap ends.
+    unsafe { libc::sbrk(0) as usize }
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: no pointers.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// Splits off a child that goes on; true in the child. Only to be called while this process has one
 /// thread.
 pub(crate) fn fork_child() -> io::Result<bool> {

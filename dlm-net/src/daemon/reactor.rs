@@ -134,6 +134,7 @@ pub(crate) struct Reactor {
     pub(super) tenure: Option<Tenure>,
     /// Lost lives of this node, and how many clients have not closed their handles yet.
     pub(super) remains: BTreeMap<u64, u32>,
+    heap: sys::Heap,
     /// The clock's value of this turn, nanoseconds.
     pub(super) now: u64,
     /// The clock's value at the start, nanoseconds.
@@ -202,6 +203,7 @@ impl Reactor {
             standing: true,
             tenure: None,
             remains: BTreeMap::new(),
+            heap: sys::Heap::new(),
             now,
             started: now,
             buffer: vec![0; CONTROL_BYTES_MAX],
@@ -275,6 +277,7 @@ impl Reactor {
         self.flush_links();
         self.arm();
         self.keep_tree();
+        self.heap.ask();
         self.counters.turn(sys::boot_nanos() - self.now);
         self.give_way();
         Ok(())

@@ -55,7 +55,7 @@ pub(crate) enum LockJob {
     /// Take locks of one mode, say ready, and hold them until stopped or killed.
     Keep { socket: PathBuf, names: Names, mode: u8 },
     /// Ask for locks that others hold, say ready once all requests are out, and stamp the time when the
-    /// last is ours.
+    /// last is ours, and hold them until stopped or killed.
     Await { socket: PathBuf, names: Names, mode: u8 },
     /// As [`LockJob::Latency`], over names that stay.
     Cycle { backend: Backend, names: Names, time_ms: u64, least: u64 },

@@ -104,9 +104,9 @@ fn round(context: &Context, locks: usize, felt: &mut Felt) -> io::Result<Round> 
     }
     probes.set_span(span::NONE);
     let cpu_ns = (used()? - before) as f64;
-    waiting.into_iter().try_for_each(|hand| hand.worker.finish())?;
     probes.stop(felt)?;
-    held.into_iter().chain(joined).try_for_each(|hand| hand.stop().map(drop))?;
+    let hands = waiting.into_iter().chain(held);
+    hands.chain(joined).try_for_each(|hand| hand.stop().map(drop))?;
     Ok(((last - safe) as f64, cpu_ns))
 }
 

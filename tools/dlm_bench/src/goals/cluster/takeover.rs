@@ -32,7 +32,7 @@ pub(super) fn measure(context: &Context) -> io::Result<Finish> {
     let safe = sys::monotonic_ns();
     nodes.gone(1);
     let last = waiter.board.await_stamp()?;
-    waiter.worker.finish()?;
+    waiter.stop()?;
     joined.into_iter().try_for_each(|hand| hand.stop().map(drop))?;
     let seen = Seen { locks, last_ns: (last - safe) as f64 };
     let quick = context.bench.plan.quick;
