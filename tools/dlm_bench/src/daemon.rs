@@ -18,6 +18,7 @@ pub(crate) struct Daemon {
     child: Child,
     socket: PathBuf,
     scratch: Scratch,
+    _run: Scratch,
 }
 
 /// File in the scratch directory that has what the daemon said.
@@ -48,7 +49,8 @@ impl Daemon {
         fs::write(&config, format!("create=all\nlog=error\n{lines}"))?;
         let mut command = Command::new(program);
         command.arg("--config").arg(&config).arg("--socket").arg(&socket);
-        command.arg("--run_dir").arg(scratch.path().join("run"));
+        let run = Scratch::in_memory()?;
+        command.arg("--run_dir").arg(run.path().join("run"));
         command.arg("--state_dir").arg(scratch.path().join("state"));
         // Its locks are seen by this run alone, whatever the kernel does.
         command.arg("--override-kernel-dlm");
@@ -58,7 +60,7 @@ impl Daemon {
         let child = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot start {}: {error}", program.display()))
         })?;
-        let mut daemon = Self { child, socket, scratch };
+        let mut daemon = Self { child, socket, scratch, _run: run };
         daemon.await_service()?;
         Ok(daemon)
     }

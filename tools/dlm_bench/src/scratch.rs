@@ -13,11 +13,20 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// Makes a fresh directory that only this user may enter.
     pub(crate) fn new() -> io::Result<Self> {
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// The same in memory, as `/run` is in life, where there is such a place.
+    pub(crate) fn in_memory() -> io::Result<Self> {
+        Self::below(Path::new("/dev/shm")).or_else(|_| Self::new())
+    }
+
+    fn below(parent: &Path) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("dlm_bench.{}.{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self { path })
     }
