@@ -17,8 +17,8 @@ use crate::slots::{SLOTS, SlotSet, Slots, slot_of};
 use crate::{Member, Name, Token, View};
 
 /// Questions asked again, and entries looked at, in one part of a job.
-const QUESTIONS_PART: usize = 64;
-const SWEEP_PART: u32 = 1024;
+const QUESTIONS_PART: usize = 16;
+const SWEEP_PART: u32 = 256;
 
 /// The directory of the slots this node owns.
 #[derive(Clone, Hash, Debug, Default)]

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Names that one part of the job looks at, and finishes.
-const FINISH_LOOK: u32 = 1024;
+const FINISH_LOOK: u32 = 512;
 const FINISH_PART: u32 = 12;
 
 impl LockTable {

@@ -19,12 +19,12 @@ use crate::slots::slot_of;
 use crate::{LockFlags, LockId, LockState, Marks, Member, Mode, Name, Output, Status, Token, View};
 
 /// Names that one part of a job looks at.
-pub(crate) const JOB_PART: u32 = 1024;
+pub(crate) const JOB_PART: u32 = 512;
 /// Names, or locks, with which it does something: some tens of microseconds, the time that others wait
 /// for it.
 pub(crate) const WORK_PART: u32 = 12;
 /// Names in one message.
-const NAMES_PER_MESSAGE: usize = 64;
+const NAMES_PER_MESSAGE: usize = 32;
 
 impl LockTable {
     /// Installs a view: the steps of section 5, in their order.

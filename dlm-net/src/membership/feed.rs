@@ -25,7 +25,7 @@ use super::feeder::Feeder;
 /// Pause between rounds of a [`Service`].
 const PAUSE: Duration = Duration::from_millis(4);
 /// The same while a daemon is being told something: what it reports next may ask for more.
-const PAUSE_TELLING: Duration = Duration::from_micros(200);
+const PAUSE_TELLING: Duration = Duration::from_micros(400);
 
 /// A feeder with its lines.
 pub struct Feed {
@@ -289,6 +289,11 @@ impl Service {
         let result = act(&mut self.shared.lock());
         self.shared.news.notify_one();
         result
+    }
+
+    /// Looks at the feed between two rounds.
+    pub fn look<R>(&self, at: impl FnOnce(&Feed) -> R) -> R {
+        at(&self.shared.lock())
     }
 }
 

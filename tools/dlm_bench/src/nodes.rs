@@ -85,11 +85,11 @@ impl Nodes {
     /// Waits until exactly these nodes are in the lockspace, and nothing is left to do for membership.
     pub(crate) fn await_members(&self, nodes: &[u32]) -> io::Result<()> {
         let start = Instant::now();
-        let members = |feed: &mut Feed| -> Vec<u32> {
+        let members = |feed: &Feed| -> Vec<u32> {
             let view = feed.view(LOCKSPACE.as_bytes()).filter(|_| feed.is_settled());
             view.map_or(Vec::new(), |view| view.members.iter().map(|m| m.node.0).collect())
         };
-        while self.feed.with(members) != nodes {
+        while self.feed.look(members) != nodes {
             if start.elapsed() > PATIENCE {
                 return Err(io::Error::other(format!(
                     "the lockspace did not get the members {nodes:?} within {} s",

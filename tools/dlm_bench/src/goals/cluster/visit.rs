@@ -15,12 +15,15 @@ use crate::report::{Bar, Figure, Reference, Scale};
 use crate::sys;
 use crate::units::Units;
 
-/// Times that the node comes and goes.
-const VISITS: usize = 40;
+/// Times that the node comes and goes, at least and at most.
+const VISITS_MIN: usize = 10;
+const VISITS_MAX: usize = 150;
+/// Time of changes in which probes see enough pairs.
+const SEEN: Duration = Duration::from_millis(700);
 /// Time between two changes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Fresh names that are locked to see that all slots answer.
-const FRESH: usize = 200;
+/// Fresh names that are locked to see that all slots answer: as few as still ask every node.
+const FRESH: usize = 40;
 
 struct Seen {
     locks: usize,
@@ -57,12 +60,18 @@ fn round(context: &Context, locks: usize) -> io::Result<Seen> {
     probes.set_span(span::NONE);
     let (mut joins, mut leaves) = (Vec::new(), Vec::new());
     let mut felt = Felt::nothing();
-    let visits = if context.bench.plan.quick { 1 } else { VISITS };
-    for visit in 0..visits as u64 {
+    let mut visits = if context.bench.plan.quick { 1 } else { VISITS_MIN };
+    while leaves.len() < visits {
+        let visit = leaves.len() as u64;
         let fresh = Names::below(owner::FRESH, FRESH).shifted(visit * 2 * FRESH as u64);
         let (join, leave) = come_and_go(&nodes, &probes, fresh)?;
         joins.push(join);
         leaves.push(leave);
+        if visits > 1 {
+            // Short ones are seen more often.
+            let enough = SEEN.as_nanos() as f64 / median(&joins).min(median(&leaves));
+            visits = (enough as usize).clamp(VISITS_MIN, VISITS_MAX);
+        }
     }
     probes.stop(&mut felt)?;
     held.into_iter().chain(joined).try_for_each(|hand| hand.stop().map(drop))?;
