@@ -21,8 +21,17 @@ pub(crate) fn holds(scenario: &Scenario) {
     assert!(report.ends > 0, "{}: it has no end", report.name);
 }
 
-/// A test of each of a module's scenarios, and one that none is missing.
+/// A test of each of a module's scenarios, and one that none is missing; or of some scenarios in which messages
+/// about many names are handled late.
 macro_rules! scenarios {
+    (late: $($module:ident::$name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                common::holds(&dlm_model::scenarios::$module::$name().hearing_late());
+            }
+        )*
+    };
     ($module:ident: $($name:ident)*) => {
         $(
             #[test]
