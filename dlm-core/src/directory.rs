@@ -13,7 +13,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::Tagged;
 use crate::nodir::BySlot;
 use crate::seeded::cluster_fault;
-use crate::slots::{SLOTS, SlotSet, Slots, slot_of};
+use crate::slots::{SlotSet, Slots, slot_of};
 use crate::{Member, Name, Token, View};
 
 /// Questions asked again, and entries looked at, in one part of a job.
@@ -311,35 +311,23 @@ impl LockTable {
         let index_in = |all: &[Member]| all.iter().position(|member| *member == me);
         let (index_before, index_now) = (index_in(&old_members), index_in(members));
         let directory = &mut self.cluster.directory;
-        let (mut kept, mut owned) = (SlotSet::default(), SlotSet::default());
-        let mut need: Vec<(u16, u16)> = Vec::new();
-        for slot in 0..SLOTS as u16 {
-            let had = !first && Some(old.owner(slot)) == index_before;
-            let has = Some(directory.slots.owner(slot)) == index_now;
-            if had {
-                owned.insert(slot);
-            }
-            let ready = directory.is_ready(slot) || cluster_fault("unready-slots-kept");
-            let spoiled = directory.nodir.as_ref().is_some_and(|n| n.spoiled.contains(slot));
-            if has && had && ready && !spoiled {
-                kept.insert(slot);
-                continue;
-            }
-            directory.rebuilding.remove(slot);
-            if has && !beginning {
-                directory.rebuilding.insert(slot);
-                match need.last_mut().filter(|last| last.1 + 1 == slot) {
-                    Some(last) => last.1 = slot,
-                    None => need.push((slot, slot)),
-                }
-            }
+        let has = directory.slots.of(index_now);
+        let had = if first { SlotSet::default() } else { old.of(index_before) };
+        let mut kept = has.and(&had);
+        if !cluster_fault("unready-slots-kept") {
+            kept = kept.without(&directory.rebuilding);
         }
+        if let Some(nodir) = &directory.nodir {
+            kept = kept.without(&nodir.spoiled);
+        }
+        let new = if beginning { SlotSet::default() } else { has.without(&kept) };
+        directory.rebuilding = directory.rebuilding.and(&kept).or(&new);
         directory.entries.keep_slots(|slot| kept.contains(slot));
         // Whoever asked asks again in the new view.
         directory.deferred.clear();
         if let Some(nodir) = &mut directory.nodir {
-            nodir.begin(view.id, &kept, &owned);
+            nodir.begin(view.id, &kept, &had);
         }
-        need
+        new.ranges()
     }
 }

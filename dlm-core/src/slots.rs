@@ -42,16 +42,17 @@ impl Slots {
             weights.fill(1);
         }
         // Member by member over all slots: a view is installed while everybody waits, and this is most of it.
-        let (mut best, mut owners) = (vec![None; SLOTS], vec![0u16; SLOTS]);
+        // No score is below the first one's start.
+        let (mut best, mut owners) = (vec![0; SLOTS], vec![0u16; SLOTS]);
         for (index, member) in (0u16..).zip(members) {
             let node = u64::from(member.node.0) << 32;
             for draw in 0..u64::from(weights[usize::from(index)]) {
                 let seed = node ^ (draw << 12);
                 for (slot, (best, owner)) in (0u64..).zip(best.iter_mut().zip(&mut owners)) {
-                    let score = Some(mix(seed ^ slot));
-                    if score >= *best {
-                        (*best, *owner) = (score, index);
-                    }
+                    let score = mix(seed ^ slot);
+                    let wins = score >= *best;
+                    *best = if wins { score } else { *best };
+                    *owner = if wins { index } else { *owner };
                 }
             }
         }
@@ -62,6 +63,20 @@ impl Slots {
     #[inline]
     pub(crate) fn owner(&self, slot: u16) -> usize {
         self.owners.as_ref().map_or(0, |owners| usize::from(owners[usize::from(slot)]))
+    }
+}
+
+impl Slots {
+    /// The slots of the member with this index.
+    pub(crate) fn of(&self, index: Option<usize>) -> SlotSet {
+        let Some(index) = index else { return SlotSet::default() };
+        let Some(owners) = &self.owners else { return SlotSet { words: [u64::MAX; SLOTS / 64] } };
+        let mut set = SlotSet::default();
+        for (word, owners) in set.words.iter_mut().zip(owners.chunks(64)) {
+            let bits = owners.iter().map(|owner| u64::from(usize::from(*owner) == index));
+            *word = bits.zip(0u32..).fold(0, |word, (bit, at)| word | bit << at);
+        }
+        set
     }
 }
 
@@ -94,9 +109,42 @@ impl SlotSet {
         self.words[usize::from(slot) / 64] |= 1 << (slot % 64);
     }
 
-    /// Takes a slot out.
-    pub(crate) fn remove(&mut self, slot: u16) {
-        self.words[usize::from(slot) / 64] &= !(1 << (slot % 64));
+    /// The slots that are in both.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        self.with(other, |a, b| a & b)
+    }
+
+    /// The slots that are in either.
+    pub(crate) fn or(&self, other: &Self) -> Self {
+        self.with(other, |a, b| a | b)
+    }
+
+    /// The slots that are not in the other.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        self.with(other, |a, b| a & !b)
+    }
+
+    fn with(&self, other: &Self, join: impl Fn(u64, u64) -> u64) -> Self {
+        let mut both = self.clone();
+        both.words.iter_mut().zip(other.words).for_each(|(word, other)| *word = join(*word, other));
+        both
+    }
+
+    /// Its slots as inclusive ranges, in order.
+    pub(crate) fn ranges(&self) -> Vec<(u16, u16)> {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for (first, word) in (0u16..).step_by(64).zip(self.words) {
+            let mut rest = word;
+            while rest != 0 {
+                let slot = first + rest.trailing_zeros() as u16;
+                rest &= rest - 1;
+                match ranges.last_mut().filter(|last| last.1 + 1 == slot) {
+                    Some(last) => last.1 = slot,
+                    None => ranges.push((slot, slot)),
+                }
+            }
+        }
+        ranges
     }
 
     /// Takes all out.
@@ -140,8 +188,12 @@ mod tests {
         }
         let all: Vec<u16> = (0..SLOTS as u16).filter(|slot| set.contains(*slot)).collect();
         assert_eq!(all, [0, 63, 64, 4095]);
-        set.remove(64);
-        assert!(!set.contains(64) && set.contains(63));
+        assert_eq!(set.ranges(), [(0, 0), (63, 64), (4095, 4095)]);
+        let mut other = SlotSet::default();
+        (60..70).for_each(|slot| other.insert(slot));
+        assert_eq!(set.and(&other).ranges(), [(63, 64)]);
+        assert_eq!(set.without(&other).ranges(), [(0, 0), (4095, 4095)]);
+        assert_eq!(set.or(&other).ranges(), [(0, 0), (60, 69), (4095, 4095)]);
         set.clear();
         assert!(set.is_empty());
     }
@@ -160,6 +212,14 @@ mod tests {
             }
         }
         assert!((700..1400).contains(&moved), "{moved} slots moved");
+        for index in 0..4 {
+            let set = after.of(Some(index));
+            assert!(
+                (0..SLOTS as u16).all(|slot| set.contains(slot) == (after.owner(slot) == index))
+            );
+        }
+        assert!(after.of(None).is_empty());
+        assert_eq!(Slots::new(&three[..1], &layout).of(Some(0)).ranges(), [(0, 4095)]);
     }
 
     #[test]
