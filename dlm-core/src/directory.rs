@@ -338,7 +338,8 @@ impl LockTable {
         // Whoever asked asks again in the new view.
         directory.deferred.clear();
         if let Some(nodir) = &mut directory.nodir {
-            nodir.begin(view.id, &kept, &owned);
+            let lost = old_members.iter().any(|member| !members.contains(member));
+            nodir.begin(view.id, &kept, &owned, lost);
         }
         need
     }

@@ -6,6 +6,7 @@ use crate::cluster::Job;
 use crate::lock::Chain;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Flight;
+use crate::mode::{ValueMove, value_move};
 use crate::recover::{JOB_PART, WORK_PART};
 use crate::{Member, Status, ViewId};
 
@@ -96,6 +97,9 @@ impl LockTable {
                     && granted.is_some_and(|held| held.is_down(mode)) =>
             {
                 away.op = None;
+                if value_move(granted, mode) == ValueMove::Write {
+                    lock.count_as_written();
+                }
                 self.complete_lowered(cx, index, mode);
                 self.run_noted(cx, index);
             }
