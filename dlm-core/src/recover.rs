@@ -124,7 +124,7 @@ impl LockTable {
                 continue;
             };
             let claimed = core::mem::take(&mut role.claimed);
-            let unused = role.own.is_empty() && role.parked.is_empty();
+            let unused = role.own.is_empty();
             match role.kind {
                 // Nothing is to be moved any more, and what the directory said is not known: it is asked
                 // again, or it might name this node for ever (R9).
@@ -273,6 +273,7 @@ impl LockTable {
                 Kind::Lookup { .. } | Kind::Rebuilding(_) | Kind::Leaving => false,
             };
             let moves = lost
+                || (matches!(role.kind, Kind::Remote { .. }) && !role.parked.is_empty())
                 || role.own.iter(&self.locks, Chain::Resource).any(|lock| self.must_move(lock));
             if moves {
                 moved += 1;
@@ -312,7 +313,7 @@ impl LockTable {
         let name = self.resources[resource].name.clone();
         // A claim of an older view may have made this node the master, for others too: it is made again
         // although nothing moves (R9), and a look-up would not do, since records may come (R14).
-        if moving || matches!(role.kind, Kind::Claiming) {
+        if moving || matches!(role.kind, Kind::Claiming) || !role.parked.is_empty() {
             if lost {
                 self.set_role(resource, Kind::Claiming);
             }
@@ -334,7 +335,7 @@ impl LockTable {
         }
     }
 
-    fn is_moving(&self, resource: u32) -> bool {
+    pub(crate) fn is_moving(&self, resource: u32) -> bool {
         let own = self.resources[resource].role.iter();
         own.flat_map(|role| role.own.iter(&self.locks, Chain::Resource))
             .any(|index| self.locks[index].away().is_some_and(|a| a.moving.is_some()))
@@ -443,6 +444,7 @@ impl LockTable {
             // Also where nothing moves any more: the directory says so to everybody.
             self.begin_rebuild(resource, term);
         } else if !claiming && !self.is_moving(resource) {
+            self.refuse_parked(cx, resource);
             return self.tidy_role(cx, resource);
         } else if !same {
             self.set_role(resource, Kind::Remote { master, term });

@@ -3,7 +3,7 @@
 use crate::lock::Lock;
 use crate::lockspace::LockTable;
 use crate::mode::{ValueMove, value_move};
-use crate::seeded::{bug, cluster_fault};
+use crate::seeded::bug;
 use crate::{LockFlags, Mode, SbFlags, VALUE_BYTES, Value};
 
 impl LockTable {
@@ -31,8 +31,7 @@ impl LockTable {
                     return;
                 };
                 // Of a name that was just rebuilt: bytes given with an unlock that waits are what it writes.
-                let parting = lock.away().is_some_and(|away| away.parting)
-                    && !cluster_fault("parting-bytes-overwritten");
+                let parting = lock.away().is_some_and(|away| away.parting);
                 if !parting {
                     lock.rare().value = Some(**stored);
                 }
