@@ -82,7 +82,7 @@ pub(crate) enum Job {
     /// Say which names of these slots are mastered here, from this resource on.
     Names { to: Member, slots: Vec<(u16, u16)>, from: u32 },
     /// Drop the locks of a lost member that is safe now (R11).
-    Drop { peer: u16 },
+    Drop { of: Member },
     /// Move locks whose master is lost (R13), from this resource on.
     Move { from: u32 },
     /// Settle own locks with a new master that took them into service, from this resource on.

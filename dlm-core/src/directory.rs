@@ -326,7 +326,8 @@ impl LockTable {
         // Whoever asked asks again in the new view.
         directory.deferred.clear();
         if let Some(nodir) = &mut directory.nodir {
-            nodir.begin(view.id, &kept, &had);
+            let lost = old_members.iter().any(|member| !members.contains(member));
+            nodir.begin(view.id, &kept, &had, lost);
         }
         new.ranges()
     }

@@ -86,7 +86,7 @@ impl LockTable {
             self.arm_limit(cx, index);
             return self.start(cx, index, OpKind::Convert(mode));
         }
-        if let Some(master) = self.reachable_master(index) {
+        if let Some(master) = self.reachable_master(index).or_else(|| self.settled_master(index)) {
             let lock = &self.locks[index];
             let message = convert_message(lock, mode, 0, true);
             self.send_traffic(cx, master, message);
@@ -212,6 +212,14 @@ impl LockTable {
             }
             _ => None,
         }
+    }
+
+    /// The living master of a granted lock, also while its name is looked up again because another
+    /// request was refused.
+    fn settled_master(&self, index: u32) -> Option<Member> {
+        let away = self.locks[index].away()?;
+        let settled = away.moving.is_none() && !self.cluster.layout.nodir;
+        away.master.filter(|master| settled && self.cluster.is_member(*master))
     }
 
     /// A request that waits behind another's look-up: nobody else knows of it.

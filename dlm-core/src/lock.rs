@@ -169,6 +169,18 @@ impl Lock {
         }
     }
 
+    /// A write under way to a lost master counts as done (recovery.md 6.2): if it has bytes they are the
+    /// ones that the lock saw last.
+    pub(crate) fn count_as_written(&mut self) -> Option<(Value, u32)> {
+        let writes = self.flags.has(LockFlags::VALBLK) && !self.flags.has(LockFlags::IVVALBLK);
+        let value = *self.value().filter(|_| writes)?;
+        let seq = self.value_seq().wrapping_add(1);
+        let rare = self.rare();
+        (rare.seen, rare.current, rare.marked) = (Some(value), true, false);
+        rare.value_seq = seq;
+        Some((value, seq))
+    }
+
     fn links(&mut self, chain: Chain) -> &mut Links {
         match chain {
             Chain::Resource => &mut self.links,

@@ -57,16 +57,17 @@ impl Default for BySlot {
 }
 
 impl BySlot {
-    /// A view begins; `kept` are the slots that stay this node's, `had` those it owned before.
-    pub(crate) fn begin(&mut self, view: ViewId, kept: &SlotSet, had: &SlotSet) {
+    /// A view begins; `kept` are the slots that stay this node's, `had` those it owned before; `lost`
+    /// says that a member is gone.
+    pub(crate) fn begin(&mut self, view: ViewId, kept: &SlotSet, had: &SlotSet, lost: bool) {
         for slot in (0..SLOTS as u16).filter(|slot| !kept.contains(*slot)) {
             self.since[usize::from(slot)] = view;
         }
         self.spoiled.clear();
         self.needed.clear();
-        // Whoever owned the slot meanwhile may have served it and be lost.
+        // Whoever owned the slot meanwhile may have served it and be lost, and so may a writer.
         for ((slot, _), ceded) in &mut self.ceded {
-            ceded.sure &= had.contains(*slot) || bug("nodir-values-always-sure");
+            ceded.sure &= (had.contains(*slot) && !lost) || bug("nodir-values-always-sure");
         }
     }
 

@@ -279,11 +279,10 @@ impl LockTable {
         }
         if lock.flags.has(LockFlags::IVVALBLK) {
             pending.invalidates = true;
-        } else if let Some(value) = lock.value().filter(|_| lock.flags.has(LockFlags::VALBLK)) {
-            let seq = lock.value_seq().wrapping_add(1);
-            if pending.write.is_none_or(|(_, old)| newer(seq, old)) {
-                pending.write = Some((*value, seq));
-            }
+        } else if let Some((value, seq)) = lock.count_as_written()
+            && pending.write.is_none_or(|(_, old)| newer(seq, old))
+        {
+            pending.write = Some((value, seq));
         }
     }
 
@@ -344,7 +343,12 @@ impl LockTable {
             }
         };
         resource.invalid |= doubtful && !cluster_fault("weak-readers-trusted");
-        if let Some((value, seq)) = pending.write
+        let write = pending.write.map(|(value, seq)| match known {
+            // A master that lives had not heard of it, whatever its writer knows of earlier writes.
+            Some((_, old)) => (value, old.wrapping_add(1)),
+            None => (value, seq),
+        });
+        if let Some((value, seq)) = write
             && found.is_none_or(|(_, old)| !newer(old, seq))
         {
             found = Some((value, seq));

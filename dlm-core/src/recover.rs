@@ -85,17 +85,17 @@ impl LockTable {
 
     /// Locks of lost members that are safe by now are dropped (R11).
     fn drop_safe_peers(&mut self) {
-        for (index, peer) in self.cluster.peers.iter().enumerate() {
+        for peer in &self.cluster.peers {
             let lost = self.cluster.departed.contains(&peer.member);
             let queued = self
                 .cluster
                 .jobs
                 .iter()
-                .any(|job| matches!(job, Job::Drop { peer } if usize::from(*peer) == index));
+                .any(|job| matches!(job, Job::Drop { of } if *of == peer.member));
             let safe = self.cluster.safe.contains(&peer.member);
             let safe = safe || cluster_fault("lost-locks-dropped-at-view");
             if lost && safe && !queued && !peer.locks.is_empty() {
-                self.cluster.jobs.push_back(Job::Drop { peer: index as u16 });
+                self.cluster.jobs.push_back(Job::Drop { of: peer.member });
             }
         }
     }
@@ -124,7 +124,7 @@ impl LockTable {
                 continue;
             };
             let claimed = core::mem::take(&mut role.claimed);
-            let unused = role.own.is_empty() && role.parked.is_empty();
+            let unused = role.own.is_empty();
             match role.kind {
                 // Nothing is to be moved any more, and what the directory said is not known: it is asked
                 // again, or it might name this node for ever (R9).
@@ -175,7 +175,7 @@ impl LockTable {
         let Some(job) = cluster.jobs.remove(next) else { return false };
         let rest = match job {
             Job::Names { to, slots, from } => self.job_names(cx, to, slots, from),
-            Job::Drop { peer } => self.job_drop(cx, peer),
+            Job::Drop { of } => self.job_drop(cx, of),
             Job::Move { from } => self.job_move(cx, from),
             Job::Settle { master, round, from } => self.job_settle(cx, master, round, from),
             Job::Finish { round, from } => self.job_finish(cx, round, from),
@@ -227,9 +227,11 @@ impl LockTable {
     }
 
     /// Drops locks of a lost member; what it could have written is marked (8.5).
-    fn job_drop(&mut self, cx: &mut Context<'_>, peer: u16) -> Option<Job> {
+    fn job_drop(&mut self, cx: &mut Context<'_>, of: Member) -> Option<Job> {
+        // If they all ended meanwhile its place may be another member's.
+        let peer = self.cluster.peers.iter().position(|peer| peer.member == of)?;
         for _ in 0..WORK_PART {
-            let head = self.cluster.peers[usize::from(peer)].locks.head;
+            let head = self.cluster.peers[peer].locks.head;
             if head == NIL {
                 return None;
             }
@@ -246,7 +248,7 @@ impl LockTable {
             self.resources[resource].invalid |= marks && !cluster_fault("lost-writer-unmarked");
             self.drop_lock(cx, head);
         }
-        Some(Job::Drop { peer })
+        Some(Job::Drop { of })
     }
 
     /// Moves own locks whose master is lost, and those already moving (R13, R17).
@@ -271,6 +273,7 @@ impl LockTable {
                 Kind::Lookup { .. } | Kind::Rebuilding(_) | Kind::Leaving => false,
             };
             let moves = lost
+                || (matches!(role.kind, Kind::Remote { .. }) && !role.parked.is_empty())
                 || role.own.iter(&self.locks, Chain::Resource).any(|lock| self.must_move(lock));
             if moves {
                 moved += 1;
@@ -310,7 +313,7 @@ impl LockTable {
         let name = self.resources[resource].name.clone();
         // A claim of an older view may have made this node the master, for others too: it is made again
         // although nothing moves (R9), and a look-up would not do, since records may come (R14).
-        if moving || matches!(role.kind, Kind::Claiming) {
+        if moving || matches!(role.kind, Kind::Claiming) || !role.parked.is_empty() {
             if lost {
                 self.set_role(resource, Kind::Claiming);
             }
@@ -332,7 +335,7 @@ impl LockTable {
         }
     }
 
-    fn is_moving(&self, resource: u32) -> bool {
+    pub(crate) fn is_moving(&self, resource: u32) -> bool {
         let own = self.resources[resource].role.iter();
         own.flat_map(|role| role.own.iter(&self.locks, Chain::Resource))
             .any(|index| self.locks[index].away().is_some_and(|a| a.moving.is_some()))
@@ -441,6 +444,7 @@ impl LockTable {
             // Also where nothing moves any more: the directory says so to everybody.
             self.begin_rebuild(resource, term);
         } else if !claiming && !self.is_moving(resource) {
+            self.refuse_parked(cx, resource);
             return self.tidy_role(cx, resource);
         } else if !same {
             self.set_role(resource, Kind::Remote { master, term });

@@ -6,6 +6,7 @@ use crate::cluster::Job;
 use crate::lock::Chain;
 use crate::lockspace::{Context, LockTable};
 use crate::message::Flight;
+use crate::mode::{ValueMove, value_move};
 use crate::recover::{JOB_PART, WORK_PART};
 use crate::{Member, Status, ViewId};
 
@@ -44,6 +45,7 @@ impl LockTable {
             for index in self.own_locks(resource) {
                 self.settle_with(cx, index, master, round);
             }
+            self.refuse_settled(cx, resource);
             self.tidy_role(cx, resource);
         }
         if end < self.resources.end() {
@@ -69,7 +71,21 @@ impl LockTable {
     pub(crate) fn settle_early(&mut self, cx: &mut Context<'_>, index: u32) {
         let Some(away) = self.locks[index].away_mut() else { return };
         if let Some(moving) = away.moving.take() {
+            let resource = self.locks[index].resource;
             self.settle(cx, index, moving.flight);
+            self.refuse_settled(cx, resource);
+        }
+    }
+
+    /// Whoever asked this node while its own locks were between masters asked the wrong one (R10).
+    fn refuse_settled(&mut self, cx: &mut Context<'_>, resource: u32) {
+        let role = self.resources.get(resource).and_then(|r| r.role.as_deref());
+        let settled = role.is_some_and(|role| {
+            let remote = matches!(role.kind, Kind::Remote { .. }) && !role.claimed;
+            remote && !role.parked.is_empty()
+        });
+        if settled && !self.is_moving(resource) {
+            self.refuse_parked(cx, resource);
         }
     }
 
@@ -96,6 +112,9 @@ impl LockTable {
                     && granted.is_some_and(|held| held.is_down(mode)) =>
             {
                 away.op = None;
+                if value_move(granted, mode) == ValueMove::Write {
+                    lock.count_as_written();
+                }
                 self.complete_lowered(cx, index, mode);
                 self.run_noted(cx, index);
             }

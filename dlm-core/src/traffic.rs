@@ -116,6 +116,12 @@ impl LockTable {
         let Some(resource) = self.find_resource(name.as_bytes()) else { return Reception::Refuse };
         match self.resources[resource].role.as_deref() {
             None => Reception::Serve,
+            // The answer to its claim may be behind, and say that this node is the master by now.
+            Some(Role { kind: Kind::Remote { .. }, claimed, .. })
+                if *claimed || self.is_moving(resource) =>
+            {
+                Reception::Park(resource)
+            }
             Some(Role { kind: Kind::Remote { .. } | Kind::Leaving, .. }) => Reception::Refuse,
             Some(_) => Reception::Park(resource),
         }

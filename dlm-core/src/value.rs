@@ -30,7 +30,11 @@ impl LockTable {
                     lock.rare().seen = Some([0; VALUE_BYTES]);
                     return;
                 };
-                lock.rare().value = Some(**stored);
+                // Of a name that was just rebuilt: bytes given with an unlock that waits are what it writes.
+                let parting = lock.away().is_some_and(|away| away.parting);
+                if !parting {
+                    lock.rare().value = Some(**stored);
+                }
                 lock.rare().seen = Some(**stored);
                 lock.saw_value_seq(resource.value_seq);
                 if resource.invalid && !bug("reader-not-warned") {

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dlm_core::{
-    ClientId, Input, Instant, LockspaceId, LossReason, Member, Message, Node, NodeId, Outbox,
-    Output, Request, View, ViewId,
+    ClientId, Input, Instant, Layout, LockspaceId, LossReason, Member, Message, Node, NodeId,
+    Outbox, Output, Request, View, ViewId,
 };
 
 pub(crate) const LOCKSPACE: &str = "several";
@@ -45,6 +45,7 @@ enum Word {
 pub(crate) struct Bed {
     pub(crate) hosts: BTreeMap<u32, Host>,
     pub(crate) view: View,
+    layout: Layout,
     links: BTreeMap<(u32, u32), VecDeque<Message>>,
     /// Nodes that stand still.
     pub(crate) still: BTreeSet<u32>,
@@ -63,10 +64,16 @@ pub(crate) struct Bed {
 impl Bed {
     /// Nodes 1 to `count`, all members of the first view.
     pub(crate) fn new(count: u32) -> Self {
+        Self::with_layout(count, Layout::default())
+    }
+
+    /// The same with a lockspace of this layout.
+    pub(crate) fn with_layout(count: u32, layout: Layout) -> Self {
         let view = View { id: ViewId(100), members: Vec::new(), unsafe_members: Vec::new() };
         let mut bed = Self {
             hosts: BTreeMap::new(),
             view,
+            layout,
             links: BTreeMap::new(),
             still: BTreeSet::new(),
             shut: BTreeSet::new(),
@@ -88,9 +95,11 @@ impl Bed {
     fn boot(&mut self, node: u32) {
         self.lives += 1;
         let member = Member { node: NodeId(node), incarnation: self.lives };
+        let mut life = Node::new(member);
+        life.set_layout(LOCKSPACE.as_bytes(), self.layout.clone());
         let host = Host {
             member,
-            node: Node::new(member),
+            node: life,
             alive: true,
             space: None,
             untold: VecDeque::new(),

@@ -156,6 +156,33 @@ fn bl_091_an_unlock_at_every_moment_of_a_change() {
     }
 }
 
+/// R11: the locks of a lost member are dropped and nobody else's, also where the last of them ended before
+/// that was done: an unlock in flight, while a name was rebuilt that others wait for.
+#[test]
+fn r11_whose_locks_ended_before_they_were_dropped_takes_no_others_along() {
+    for moment in 0..60 {
+        for waiters in 1..3 {
+            let mut hands = Hands::new(4);
+            hands.lock(1, "r", Mode::NL);
+            let writer = hands.ask(4, "r", Mode::EX, LockFlags::VALBLK);
+            hands.settle();
+            hands.lock(3, "r", Mode::NL);
+            hands.bed.still.insert(1);
+            hands.unlock(writer);
+            hands.gone(1);
+            for _ in 0..waiters {
+                hands.ask(2, "r", Mode::EX, LockFlags(0));
+            }
+            hands.bed.run(moment);
+            hands.gone(4);
+            hands.settle();
+            let when = format!("a loss {moment} steps after another one");
+            hands.agree(&when);
+            hands.let_go(&when);
+        }
+    }
+}
+
 /// BL-121: a node crashes again and again with locks; no entry of it stays.
 #[test]
 fn bl_121_a_crash_loop_leaves_nothing() {

@@ -5,6 +5,7 @@
 //! | step | |
 //! |---|---|
 //! | `nodes N` | how many there are; first in a case, else 3 |
+//! | `nodes N by slot` | the same, with masters by slot (nodir) |
 //! | `still n3`, `on n3` | it takes nothing any more, or again |
 //! | `shut n1>n2`, `open n1>n2` | nothing travels in this direction, or again |
 //! | `dies n3` | it ends with its clients; nobody is told |
@@ -24,8 +25,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use dlm_core::{
-    Call, ClientId, Convert, Input, LockCall, LockFlags, LockId, LockInfo, Mode, Output, Request,
-    ResourceInfo, Unlock,
+    Call, ClientId, Convert, Input, Layout, LockCall, LockFlags, LockId, LockInfo, Mode, Output,
+    Request, ResourceInfo, Unlock,
 };
 
 use crate::agree;
@@ -50,7 +51,7 @@ macro_rules! tables {
     };
 }
 
-tables! { rows faults deviations }
+tables! { rows faults deviations slots }
 
 #[test]
 fn every_table_is_played() {
@@ -100,11 +101,15 @@ fn cases_of(text: &str) -> Vec<(&str, Vec<(usize, &str)>)> {
 fn play_case(lines: &[(usize, &str)]) -> Result<(), String> {
     let mut lines = lines.iter().copied().peekable();
     let first = lines.peek().and_then(|(_, line)| line.strip_prefix("nodes "));
-    let count = first.map(|text| text.parse().expect("a number"));
-    if count.is_some() {
+    let (count, layout) = match first.map(|text| text.strip_suffix(" by slot").ok_or(text)) {
+        Some(Ok(count)) => (count, Layout { nodir: true, masters: Vec::new() }),
+        Some(Err(count)) => (count, Layout::default()),
+        None => ("3", Layout::default()),
+    };
+    if first.is_some() {
         lines.next();
     }
-    let mut play = Play::new(count.unwrap_or(3));
+    let mut play = Play::new(count.parse().expect("a number"), layout);
     let mut transcript = String::new();
     for (number, line) in lines {
         let (left, right) = line.split_once('|').map_or((line, None), |(l, r)| (l, Some(r)));
@@ -164,8 +169,9 @@ struct Play {
 }
 
 impl Play {
-    fn new(count: u32) -> Self {
-        Self { bed: Bed::new(count), clients: BTreeMap::new(), lockers: Vec::new() }
+    fn new(count: u32, layout: Layout) -> Self {
+        let bed = Bed::with_layout(count, layout);
+        Self { bed, clients: BTreeMap::new(), lockers: Vec::new() }
     }
 
     /// Makes a step; what came of it.
