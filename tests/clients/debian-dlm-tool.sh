@@ -10,7 +10,7 @@ D=$(mktemp -d /tmp/ddt.XXXXXX); pass=0 fail=0 dp=
 export DLM_SOCKET=$D/dlmd.sock
 trap '[ -z "$dp" ] || kill -9 $dp 2>/dev/null; rm -rf "$D"' EXIT
 printf 'cluster_name=demo\nlog=info\n' >"$D/dlm.conf"
-up() { "$BINDIR/dlmd" --foreground --config "$D/dlm.conf" "$@" >"$D/log" 2>&1 & dp=$!; for _ in $(seq 100); do [ -S "$DLM_SOCKET" ] && return; sleep .1; done; cat "$D/log"; exit 70; }
+up() { "$BINDIR/dlmd" --foreground --config "$D/dlm.conf" "$@" >"$D/log" 2>&1 & dp=$!; for _ in $(seq 100); do "$BINDIR/dlm_tool" ls >/dev/null 2>&1 && return; sleep .1; done; cat "$D/log"; exit 70; }
 down() { kill $dp; wait $dp; dp=; }
 t() { env LD_LIBRARY_PATH="$LIBDIR" timeout 30 /usr/sbin/dlm_tool "$@" >"$D/out" 2>&1; rc=$?; }
 chk() { if eval "$2"; then pass=$((pass+1)); echo "ok - $1"; else fail=$((fail+1)); echo "not ok - $1 (rc $rc)"; sed 's/^/#  /' "$D/out"; fi; }
