@@ -306,8 +306,8 @@ impl LockTable {
         let beginning = first && members.len() == 1 && view.unsafe_members.is_empty();
         let me = self.cluster.me;
         let old_members = core::mem::take(&mut self.cluster.view.members);
-        let slots = Slots::new(members, &self.cluster.layout);
-        let old = core::mem::replace(&mut self.cluster.directory.slots, slots);
+        let old = core::mem::take(&mut self.cluster.directory.slots);
+        self.cluster.directory.slots = old.next(&old_members, members, &self.cluster.layout);
         let index_in = |all: &[Member]| all.iter().position(|member| *member == me);
         let (index_before, index_now) = (index_in(&old_members), index_in(members));
         let directory = &mut self.cluster.directory;

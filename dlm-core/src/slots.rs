@@ -23,10 +23,18 @@ pub(crate) fn slot_of(name: &[u8]) -> u16 {
     (mix(hash) >> 52) as u16
 }
 
-/// Which member owns each slot, by index in `members`; `None` where there is one member.
+/// Which member owns each slot, by index in `members`, and with which draw; `None` where there is one
+/// member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
-    owners: Option<Arc<[u16]>>,
+    owners: Option<Arc<[Owned]>>,
+}
+
+/// A slot's owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Owned {
+    score: u64,
+    index: u16,
 }
 
 impl Slots {
@@ -36,23 +44,40 @@ impl Slots {
         if members.len() <= 1 {
             return Self { owners: None };
         }
-        let mut weights: Vec<u32> =
-            members.iter().map(|member| layout.weight(member.node).min(WEIGHT_MAX)).collect();
-        if weights.iter().all(|weight| *weight == 0) {
-            weights.fill(1);
+        let mut owners = vec![Owned::default(); SLOTS];
+        let weights = weights(members, layout);
+        for (slot, owned) in owners.iter_mut().enumerate() {
+            *owned = draw(slot, members, &weights);
         }
-        // Member by member over all slots: a view is installed while everybody waits, and this is most of it.
-        // No score is below the first one's start.
-        let (mut best, mut owners) = (vec![0; SLOTS], vec![0u16; SLOTS]);
-        for (index, member) in (0u16..).zip(members) {
-            let node = u64::from(member.node.0) << 32;
-            for draw in 0..u64::from(weights[usize::from(index)]) {
-                let seed = node ^ (draw << 12);
-                for (slot, (best, owner)) in (0u64..).zip(best.iter_mut().zip(&mut owners)) {
-                    let score = mix(seed ^ slot);
-                    let wins = score >= *best;
-                    *best = if wins { score } else { *best };
-                    *owner = if wins { index } else { *owner };
+        Self { owners: Some(owners.into()) }
+    }
+
+    /// The slots of the next view, which has the same layout, from those of the last one: members that
+    /// came draw against the owners, and slots of members that went are drawn anew. A view is installed
+    /// while everybody waits, and this is most of it.
+    pub(crate) fn next(&self, before: &[Member], members: &[Member], layout: &Layout) -> Self {
+        let weightless = |all: &[Member]| all.iter().all(|m| layout.weight(m.node) == 0);
+        let Some(owners) = &self.owners else { return Self::new(members, layout) };
+        if members.len() <= 1 || weightless(before) || weightless(members) {
+            return Self::new(members, layout);
+        }
+        let weights = weights(members, layout);
+        let index = |node| members.iter().position(|member| member.node == node);
+        let stays: Vec<Option<usize>> = before.iter().map(|member| index(member.node)).collect();
+        let mut owners = owners.to_vec();
+        for (slot, owned) in owners.iter_mut().enumerate() {
+            match stays.get(usize::from(owned.index)).copied().flatten() {
+                Some(index) => owned.index = index as u16,
+                None => *owned = draw(slot, members, &weights),
+            }
+        }
+        let came = |member: &Member| before.iter().all(|old| old.node != member.node);
+        for (index, member) in (0u16..).zip(members).filter(|(_, member)| came(member)) {
+            for (slot, owned) in owners.iter_mut().enumerate() {
+                for score in scores(slot, *member, weights[usize::from(index)]) {
+                    if (score, index) > (owned.score, owned.index) {
+                        *owned = Owned { score, index };
+                    }
                 }
             }
         }
@@ -62,8 +87,37 @@ impl Slots {
     /// Index of the member that owns a slot.
     #[inline]
     pub(crate) fn owner(&self, slot: u16) -> usize {
-        self.owners.as_ref().map_or(0, |owners| usize::from(owners[usize::from(slot)]))
+        self.owners.as_ref().map_or(0, |owners| usize::from(owners[usize::from(slot)].index))
     }
+}
+
+/// How often each member draws.
+fn weights(members: &[Member], layout: &Layout) -> Vec<u32> {
+    let mut weights: Vec<u32> =
+        members.iter().map(|member| layout.weight(member.node).min(WEIGHT_MAX)).collect();
+    if weights.iter().all(|weight| *weight == 0) {
+        weights.fill(1);
+    }
+    weights
+}
+
+/// What a member draws for a slot.
+fn scores(slot: usize, member: Member, weight: u32) -> impl Iterator<Item = u64> {
+    let seed = u64::from(member.node.0) << 32 ^ slot as u64;
+    (0..u64::from(weight)).map(move |draw| mix(seed ^ (draw << 12)))
+}
+
+/// The member with the highest draw; of equal ones the last.
+fn draw(slot: usize, members: &[Member], weights: &[u32]) -> Owned {
+    let mut best = Owned::default();
+    for (index, (member, weight)) in (0u16..).zip(members.iter().zip(weights)) {
+        for score in scores(slot, *member, *weight) {
+            if score >= best.score {
+                best = Owned { score, index };
+            }
+        }
+    }
+    best
 }
 
 impl Slots {
@@ -73,7 +127,7 @@ impl Slots {
         let Some(owners) = &self.owners else { return SlotSet { words: [u64::MAX; SLOTS / 64] } };
         let mut set = SlotSet::default();
         for (word, owners) in set.words.iter_mut().zip(owners.chunks(64)) {
-            let bits = owners.iter().map(|owner| u64::from(usize::from(*owner) == index));
+            let bits = owners.iter().map(|owned| u64::from(usize::from(owned.index) == index));
             *word = bits.zip(0u32..).fold(0, |word, (bit, at)| word | bit << at);
         }
         set
@@ -237,5 +291,22 @@ mod tests {
         // All masters are away: everybody is one.
         let elsewhere = Layout { nodir: false, masters: vec![(NodeId(9), 5)] };
         assert!((0..3).all(|of| share(&elsewhere, of) > 1000));
+    }
+
+    #[test]
+    fn the_next_views_slots_are_those_of_that_view_whatever_came_before() {
+        let views: [&[u32]; 8] =
+            [&[1, 2, 3], &[1, 3], &[1, 3, 9], &[9, 2], &[2], &[2, 4, 5, 6], &[6, 4, 1, 2], &[7, 8]];
+        let masters = vec![(NodeId(2), 3), (NodeId(3), 1), (NodeId(9), 2), (NodeId(4), 1)];
+        let weighted = Layout { masters, ..Layout::default() };
+        for layout in [Layout::default(), weighted] {
+            let (mut slots, mut before) = (Slots::default(), members(&[5]));
+            for ids in views {
+                let now = members(ids);
+                slots = slots.next(&before, &now, &layout);
+                assert_eq!(slots.owners, Slots::new(&now, &layout).owners, "{ids:?}");
+                before = now;
+            }
+        }
     }
 }
