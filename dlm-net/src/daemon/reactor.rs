@@ -267,6 +267,11 @@ impl Reactor {
         self.serve_rings();
         self.hear_on();
         self.follow_changes();
+        if !self.queues.controls.is_empty() {
+            // Operators, and views, may take their time: not that of clients who have their answers.
+            self.flush();
+            self.flush_links();
+        }
         self.serve_controls();
         self.serve_queries();
         self.expire_searches();

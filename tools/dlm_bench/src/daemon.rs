@@ -65,6 +65,11 @@ impl Daemon {
         Ok(daemon)
     }
 
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn await_service(&mut self) -> io::Result<()> {
         let start = Instant::now();
         while UnixStream::connect(&self.socket).err().is_some_and(|error| {

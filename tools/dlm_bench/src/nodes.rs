@@ -17,6 +17,7 @@ use dlm_net::secure::key::keygen;
 use crate::daemon::{Daemon, Usage};
 use crate::locker::LOCKSPACE;
 use crate::scratch::Scratch;
+use crate::sys;
 
 /// Longest wait for a membership: a hang guard. A million locks of a node that left take seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -64,6 +65,12 @@ impl Nodes {
     /// What a node's daemon has used so far.
     pub(crate) fn usage(&self, node: u32) -> io::Result<Usage> {
         self.daemon(node).usage()
+    }
+
+    /// Ranks a node's daemon behind all others, as if it had a processor of its own that nobody else
+    /// needs.
+    pub(crate) fn rank_behind(&self, node: u32) -> io::Result<()> {
+        sys::rank_behind(self.daemon(node).pid())
     }
 
     /// Kills a daemon as a power cut would. Membership does not hear of it before [`Self::gone`].

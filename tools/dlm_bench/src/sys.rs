@@ -81,6 +81,14 @@ pub(crate) fn confine(command: &mut Command, core: Option<usize>) {
     unsafe { command.pre_exec(hook) };
 }
 
+/// Ranks a process behind all others.
+pub(crate) fn rank_behind(pid: u32) -> io::Result<()> {
+    /// Far enough that it gets what others leave.
+    const NICE: libc::c_int = 15;
+    // SAFETY: no pointers.
+    checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, pid, NICE) }).map(drop)
+}
+
 /// An anonymous file of `len` bytes of zeros, to be mapped by several processes.
 pub(crate) fn memfd(len: usize) -> io::Result<File> {
     // SAFETY: the name is a NUL-terminated literal.

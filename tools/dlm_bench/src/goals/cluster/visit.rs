@@ -44,6 +44,8 @@ pub(super) fn measure(context: &Context) -> io::Result<Finish> {
 fn round(context: &Context, locks: usize) -> io::Result<Seen> {
     progress(format_args!("join, leave: a node comes and goes beside {locks} locks"));
     let nodes = context.nodes(None, 4)?;
+    // What the one that comes does is another host's work, and not to be felt here.
+    nodes.rank_behind(4)?;
     let joined = join_all(&nodes, 3, None)?;
     let table = Names::below(owner::TABLE, locks);
     let held: io::Result<Vec<_>> = (1..=3)
@@ -83,6 +85,7 @@ fn come_and_go(nodes: &Nodes, probes: &Probes, fresh: Names) -> io::Result<(f64,
     let socket = |node| nodes.socket(node).to_owned();
     // The start of a program is not a join's.
     let visitor = Hand::start(LockJob::Visit { socket: socket(4), names: fresh }, None)?;
+    sys::rank_behind(visitor.worker.pid())?;
     let names = fresh.shifted(FRESH as u64);
     let after = Hand::start(LockJob::Fresh { socket: socket(1), names }, None)?;
     std::thread::sleep(PAUSE);
