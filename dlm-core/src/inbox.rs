@@ -36,15 +36,13 @@ impl Inbox {
 
     /// Keeps a message that can wait, or gives it back.
     pub(crate) fn keep(&mut self, from: Member, body: Body) -> Option<Body> {
-        if body.is_prompt() {
-            return Some(body);
-        }
+        let prompt = body.is_prompt();
         match body {
-            Body::Tagged(view, tagged) => {
+            Body::Tagged(view, tagged) if !prompt => {
                 self.messages.push_back((from, view, tagged));
                 None
             }
-            traffic => Some(traffic),
+            body => Some(body),
         }
     }
 

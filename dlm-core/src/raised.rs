@@ -102,12 +102,12 @@ impl LockTable {
         if let Some(position) = (0..open.len()).find(|position| excluded(*position, held)) {
             return Some((position, *held));
         }
+        let mut all = *held;
+        (0..open.len()).filter_map(granted).for_each(|mode| all[mode as usize] += 1);
         let beside = |position: usize| {
-            let mut modes = *held;
-            for other in (0..open.len()).filter(|other| *other != position) {
-                granted(other).into_iter().for_each(|mode| modes[mode as usize] += 1);
-            }
-            (position, modes)
+            let mut others = all;
+            granted(position).into_iter().for_each(|mode| others[mode as usize] -= 1);
+            (position, others)
         };
         let fits = |(position, modes): &(usize, [u32; 6])| {
             let (index, target) = open[*position];

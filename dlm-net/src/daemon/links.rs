@@ -103,7 +103,7 @@ impl Reactor {
     /// Lets what was sent in this turn go. While work goes on, what it says is written when it is worth
     /// it.
     pub(super) fn flush_links(&mut self) {
-        let works = self.next_tick().is_some_and(|at| at <= self.now);
+        let works = self.has_due_work();
         if let Some(links) = &mut self.links {
             links.flush(works, Instant(self.now));
         }

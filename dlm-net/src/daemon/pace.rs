@@ -84,6 +84,11 @@ impl Reactor {
         Some(if held { self.pace.worked + HOLD.as_nanos() as u64 } else { at.0 })
     }
 
+    /// Whether the core has something to do at once.
+    pub(super) fn has_due_work(&self) -> bool {
+        self.next_tick().is_some_and(|at| at <= self.now)
+    }
+
     /// Who unlocks often locks something next, and waits for that alone. Where the client shares a
     /// core with the daemon it was interrupted by its own bell before it could say so; it is let on, so
     /// that both go to the other node together.

@@ -298,10 +298,10 @@ impl Reactor {
         if busy {
             return Ok(Some(Duration::ZERO));
         }
-        let core = self.next_tick();
-        if core.is_some_and(|at| at <= self.now) {
+        if self.has_due_work() {
             return Ok(Some(Duration::ZERO));
         }
+        let core = self.next_tick();
         let greeting = q.greetings.front().map(|(at, _)| *at);
         let links = self.links.as_ref().and_then(Peers::deadline).map(|at| at.0);
         let membership = self.membership.deadline().map(|at| at.0);

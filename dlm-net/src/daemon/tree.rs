@@ -47,9 +47,8 @@ impl Reactor {
         if self.behind.is_empty() {
             return;
         }
-        let works = self.next_tick().is_some_and(|at| at <= self.now);
         let late = self.now >= self.behind.since + LATE.as_nanos() as u64;
-        if (works || !self.queues.active.is_empty()) && !late {
+        if (self.has_due_work() || !self.queues.active.is_empty()) && !late {
             return;
         }
         for id in std::mem::take(&mut self.behind.spaces) {
