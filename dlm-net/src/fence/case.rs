@@ -1,7 +1,8 @@
 //! A life that has to be made harmless, and who does it.
 //!
 //! The election needs no messages: everybody counts the same members, and learns in the same order
-//! whose agents failed.
+//! whose agents failed. An attempt is announced before it begins, so that who comes later, and would
+//! be elected, does not begin a second one.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +14,15 @@ pub enum Work {
     /// Nothing.
     #[default]
     None,
+    /// All were told that it is about to begin; who was first is known when that comes back.
+    Asked,
     /// Its agents run, under this number.
     Runs(u64),
-    /// Its agents ended; the result is on its way to all, this daemon included.
-    Told,
+    /// Its agents ended, well or not; the result is on its way to all, this daemon included.
+    Told {
+        /// Whether the victim is off.
+        good: bool,
+    },
 }
 
 /// A pending case.
@@ -32,6 +38,9 @@ pub struct Case {
     pub rounds: u32,
     /// Since when the node's daemon takes part again although it is feared, nanoseconds.
     pub back_since: Option<u64>,
+    /// Whose attempt it is now: who told all first. Only the end of it, or of its daemon, lets
+    /// another one begin.
+    pub at_it: Option<u32>,
     /// What this daemon does about it.
     pub work: Work,
     /// Whose agents ran last; 0: nobody's.
@@ -47,16 +56,17 @@ impl Case {
             not_before: 0,
             rounds: 0,
             back_since: None,
+            at_it: None,
             work: Work::None,
             last_actor: 0,
         }
     }
 
-    /// Who has to act: the lowest of `fit` (who take part and are not feared themselves) that was a
-    /// witness and has not failed in this round. Where no witness is left, everybody counts. `None`:
-    /// all failed.
+    /// Who has to act: whoever is at it; else the lowest of `fit` (who take part and are not feared
+    /// themselves) that was a witness and has not failed in this round. Where no witness is left,
+    /// everybody counts. `None`: all failed.
     pub fn actor(&self, fit: &BTreeSet<u32>) -> Option<u32> {
-        self.eligible(fit).find(|node| !self.tried.contains(node))
+        self.at_it.or_else(|| self.eligible(fit).find(|node| !self.tried.contains(node)))
     }
 
     /// Whether all who could act have failed in this round.
@@ -101,6 +111,15 @@ mod tests {
         assert_eq!(case.actor(&set(&[])), None);
         assert_eq!(case.actor(&set(&[3])), None, "nobody fences itself");
         assert!(!case.is_exhausted(&set(&[])), "nobody has tried");
+    }
+
+    #[test]
+    fn whoever_is_at_it_goes_on_whoever_comes() {
+        let mut case = case(&[2]);
+        case.at_it = Some(5);
+        assert_eq!(case.actor(&set(&[1, 2, 5])), Some(5));
+        case.tried.insert(2);
+        assert!(!case.is_exhausted(&set(&[1, 2, 5])), "it may still succeed");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the policy of fencing is told, and what it orders.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::message::{Message, Victim};
 
@@ -68,8 +68,9 @@ pub struct Feared {
 pub enum Input {
     /// Who takes part, and whether the cluster may fence (it is quorate, or need not be).
     Members {
-        /// Node ids, this one included.
-        members: BTreeSet<u32>,
+        /// Node ids with the lives that take part, this one included. A restarted daemon is another
+        /// one, also where nobody saw its node without a daemon.
+        members: BTreeMap<u32, u64>,
         /// Whether agents may be run.
         may_fence: bool,
     },

@@ -1,7 +1,7 @@
 //! Fencing at work: the policy's orders are carried out, agents are watched in the daemon's loop,
 //! and what an operator waits for is put into words.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
@@ -239,7 +239,7 @@ impl Fences {
                 "{call} runs here as pid {pid} for {runs} s and is killed after {limit} s"
             );
         }
-        if case.work == Work::Told {
+        if matches!(case.work, Work::Told { .. }) {
             return "its result is being told to all".to_owned();
         }
         let rules = self.policy.rules();
@@ -318,7 +318,7 @@ impl Fencing for Fences {
         self.policy.done(node.0).map_or(0, |done| done.mono / SECOND)
     }
 
-    fn on_members(&mut self, members: &BTreeSet<u32>, may_fence: bool, now: Instant) {
+    fn on_members(&mut self, members: &BTreeMap<u32, u64>, may_fence: bool, now: Instant) {
         self.step(now, Input::Members { members: members.clone(), may_fence });
     }
 
@@ -381,7 +381,7 @@ impl Fencing for Fences {
         told.delayed =
             told.pid == 0 && (!self.policy.may_act() || self.policy.due(case) > self.now);
         told.pid_wait = told.pid != 0;
-        told.result_wait = case.work == Work::Told;
+        told.result_wait = matches!(case.work, Work::Told { .. });
         told.actor_last = self.policy.actor(case).unwrap_or(case.last_actor);
         told.fail_wall = case.feared.fail_wall;
         told

@@ -1,7 +1,7 @@
 //! Fencing with agents of our own, in a loop like the daemon's: one that really kills, one that
 //! fails, one that hangs, one that is missing; and what an operator is told in each case.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Loop {
         let (events, ahead) = (Events::with_capacity(8), 0);
         let (lost, harmless) = (Vec::new(), Vec::new());
         let mut this = Self { _dir: dir, poll, events, fences, lost, harmless, ahead };
-        this.fences.on_members(&BTreeSet::from([1, 2]), true, this.now());
+        this.fences.on_members(&BTreeMap::from([(1, 1), (2, 1)]), true, this.now());
         this
     }
 
@@ -61,24 +61,30 @@ impl Loop {
         let lost = Lost { life, why, wall: 1_700_000_000, since: now, witnesses };
         self.lost.push(lost.clone());
         self.fences.on_lost(&self.lost, now);
+        self.deliver();
         lost
+    }
+
+    /// The group and the backend do with the news what they do.
+    fn deliver(&mut self) {
+        while let Some(news) = self.fences.next() {
+            let now = self.now();
+            match news {
+                FencingNews::Send(bytes) => self.fences.on_message(NodeId(1), &bytes, now),
+                FencingNews::Harmless(member) => {
+                    self.harmless.push(member);
+                    self.lost.retain(|lost| lost.life != member);
+                    self.fences.on_lost(&self.lost, now);
+                }
+            }
+        }
     }
 
     /// Turns of the loop until `done`.
     fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
         let begun = std::time::Instant::now();
         loop {
-            while let Some(news) = self.fences.next() {
-                let now = self.now();
-                match news {
-                    FencingNews::Send(bytes) => self.fences.on_message(NodeId(1), &bytes, now),
-                    FencingNews::Harmless(member) => {
-                        self.harmless.push(member);
-                        self.lost.retain(|lost| lost.life != member);
-                        self.fences.on_lost(&self.lost, now);
-                    }
-                }
-            }
+            self.deliver();
             if done(self) {
                 return;
             }
@@ -262,7 +268,7 @@ fn a_persons_word_ends_the_wait_and_the_agent() {
 fn what_waits_says_for_what() {
     let dir = TempDir::new("fences");
     let mut daemon = Loop::new(dir, "fence_all fence_none\n", 60 * SECOND);
-    daemon.fences.on_members(&BTreeSet::from([1, 2]), false, daemon.now());
+    daemon.fences.on_members(&BTreeMap::from([(1, 1), (2, 1)]), false, daemon.now());
     let lost = daemon.lose(3, 0);
     assert_eq!(
         daemon.words(&lost),

@@ -67,6 +67,9 @@ pub enum Message {
     },
     /// For a daemon that has just come: how far each case is.
     Cases(Vec<CaseNote>),
+    /// Every attempt that the sender has under way or is about to begin, and no other. It begins when
+    /// its own message comes back and nobody was first; said again whenever somebody comes.
+    Attempts(Vec<Victim>),
 }
 
 /// How far a case is.
@@ -106,12 +109,16 @@ mod tests {
         Message::Cases((1..=nodes).map(note).collect())
     }
 
+    fn attempts(nodes: u32) -> Message {
+        Message::Attempts((1..=nodes).map(|node| Victim { node, life: u64::MAX }).collect())
+    }
+
     #[test]
     fn messages_come_back_as_they_were() {
         let victim = Victim { node: 3, life: 7 << 24 };
         let result = |outcome| Message::Result { victim, outcome, wall: 1_700_000_000 };
         let outcomes = [Outcome::Fenced, Outcome::Failed, Outcome::Acknowledged];
-        for message in outcomes.map(result).into_iter().chain([cases(3), cases(0)]) {
+        for message in outcomes.map(result).into_iter().chain([cases(3), cases(0), attempts(3)]) {
             let bytes = message.to_bytes();
             assert!(Message::from_bytes(&bytes) == Some(message));
         }

@@ -44,7 +44,7 @@ pub struct Done {
 pub struct Policy {
     own: u32,
     rules: Rules,
-    members: BTreeSet<u32>,
+    members: BTreeMap<u32, u64>,
     may_fence: bool,
     last_added: u64,
     cases: BTreeMap<Victim, Case>,
@@ -59,7 +59,7 @@ impl Policy {
         Self {
             own,
             rules,
-            members: BTreeSet::new(),
+            members: BTreeMap::new(),
             may_fence: false,
             last_added: 0,
             cases: BTreeMap::new(),
@@ -88,6 +88,9 @@ impl Policy {
                 self.on_result(clock, from, victim, outcome, wall);
             }
             Input::Message { message: Message::Cases(notes), .. } => self.on_notes(notes),
+            Input::Message { from, message: Message::Attempts(victims) } => {
+                self.on_attempts(from, &victims);
+            }
             Input::Ended { run, good } => self.on_ended(clock, run, good),
             Input::Tick => {}
         }
@@ -163,18 +166,69 @@ impl Policy {
         self.last_added.saturating_add(self.rules.post_join_delay)
     }
 
-    fn on_members(&mut self, clock: Clock, members: BTreeSet<u32>, may_fence: bool) {
-        let grown = !members.is_subset(&self.members);
-        (self.members, self.may_fence) = (members, may_fence);
+    fn on_members(&mut self, clock: Clock, members: BTreeMap<u32, u64>, may_fence: bool) {
+        let before = std::mem::replace(&mut self.members, members);
+        self.may_fence = may_fence;
+        let members = &self.members;
+        let stays = |node: &u32| {
+            let same = |life| before.get(node).is_none_or(|past| past == life);
+            members.get(node).is_some_and(same)
+        };
         for case in self.cases.values_mut() {
-            // Who comes back later is not the witness any more.
-            case.feared.witnesses.retain(|node| self.members.contains(node));
-            let back = self.members.contains(&case.feared.victim.node);
+            // Who comes back later is not the witness any more, and has begun nothing.
+            case.feared.witnesses.retain(stays);
+            case.at_it = case.at_it.filter(stays);
+            let back = members.contains_key(&case.feared.victim.node);
             case.back_since = back.then(|| case.back_since.unwrap_or(clock.mono));
+        }
+        let grown = members.iter().any(|(node, life)| before.get(node) != Some(life));
+        if !stays(&self.own) {
+            self.drop_work();
         }
         if grown {
             self.last_added = clock.mono;
             self.tell_cases();
+            if !self.cases.is_empty() || !before.contains_key(&self.own) {
+                self.tell_attempts();
+            }
+        }
+    }
+
+    /// This daemon is done without, or begins anew: others do what it was at, and what it told may
+    /// never arrive.
+    fn drop_work(&mut self) {
+        for case in self.cases.values_mut() {
+            if let Work::Runs(run) = std::mem::take(&mut case.work) {
+                self.outbox.push_back(Output::Stop { run });
+            }
+        }
+    }
+
+    /// Tells all what this daemon is at; who has just begun is at nothing, and says so.
+    fn tell_attempts(&mut self) {
+        let mine = |case: &&Case| match case.work {
+            Work::None => case.at_it == Some(self.own),
+            Work::Asked | Work::Runs(_) => true,
+            Work::Told { good } => good,
+        };
+        let mine = self.cases.values().filter(mine).map(|case| case.feared.victim).collect();
+        self.outbox.push_back(Output::Send(Message::Attempts(mine)));
+    }
+
+    /// Somebody is about to begin, or goes on, and with nothing else: whoever said so first is at it.
+    fn on_attempts(&mut self, from: u32, victims: &[Victim]) {
+        let takes_part = self.members.contains_key(&from);
+        for (victim, case) in &mut self.cases {
+            if !victims.contains(victim) {
+                case.at_it = case.at_it.filter(|at_it| *at_it != from);
+                continue;
+            }
+            if takes_part && case.at_it.is_none() {
+                case.at_it = Some(from);
+            }
+            if from == self.own && case.work == Work::Asked {
+                case.work = Work::None;
+            }
         }
     }
 
@@ -182,10 +236,12 @@ impl Policy {
         if self.cases.is_empty() {
             return;
         }
+        // Its own failure is ahead of this, and known to all by then.
+        let failed = |case: &Case| case.work == Work::Told { good: false };
         let note = |case: &Case| CaseNote {
             victim: case.feared.victim,
             witnesses: case.feared.witnesses.clone(),
-            tried: case.tried.clone(),
+            tried: case.tried.iter().copied().chain(failed(case).then_some(self.own)).collect(),
         };
         let notes = self.cases.values().map(note).collect();
         self.outbox.push_back(Output::Send(Message::Cases(notes)));
@@ -205,7 +261,7 @@ impl Policy {
             }
             self.outbox.push_back(Output::Note(Note::Pending(victim, feared.reason)));
             let mut case = Case::new(feared);
-            case.back_since = self.members.contains(&victim.node).then_some(clock.mono);
+            case.back_since = self.members.contains_key(&victim.node).then_some(clock.mono);
             self.cases.insert(victim, case);
         }
     }
@@ -218,14 +274,14 @@ impl Policy {
         self.outbox.push_back(Output::Note(Note::Over(victim)));
     }
 
+    /// Whoever knows better, all take over what they hear, in the order in which all hear it: what a
+    /// newcomer and the others make of the next events must be the same, or everybody waits for
+    /// another one. A failure that this forgets costs one more attempt.
     fn on_notes(&mut self, notes: Vec<CaseNote>) {
-        for note in notes {
-            let Some(case) = self.cases.get_mut(&note.victim) else { continue };
-            case.feared.witnesses.retain(|node| note.witnesses.contains(node));
-            // Whoever has been here all the time knows better: a new round may have begun.
-            if case.rounds == 0 {
-                case.tried.extend(note.tried);
-            }
+        for CaseNote { victim, mut witnesses, tried } in notes {
+            let Some(case) = self.cases.get_mut(&victim) else { continue };
+            witnesses.retain(|node| self.members.contains_key(node));
+            (case.feared.witnesses, case.tried) = (witnesses, tried);
         }
     }
 
@@ -245,6 +301,7 @@ impl Policy {
         let Some(case) = self.cases.get_mut(&victim) else { return };
         case.tried.insert(from);
         case.last_actor = from;
+        case.at_it = case.at_it.filter(|at_it| *at_it != from);
         if from == self.own {
             case.work = Work::None;
         }
@@ -261,7 +318,7 @@ impl Policy {
     fn on_ended(&mut self, clock: Clock, run: u64, good: bool) {
         let case = self.cases.values_mut().find(|case| case.work == Work::Runs(run));
         let Some(case) = case else { return };
-        case.work = Work::Told;
+        case.work = Work::Told { good };
         let victim = case.feared.victim;
         self.tell(clock, victim, if good { Outcome::Fenced } else { Outcome::Failed });
         if good {
@@ -284,7 +341,7 @@ impl Policy {
         }
     }
 
-    /// Starts what this daemon has to do.
+    /// Starts what this daemon has to do: first all are told, then the agents run.
     fn act(&mut self, clock: Clock) {
         if !self.may_act() {
             return;
@@ -293,15 +350,24 @@ impl Policy {
         let due = |case: &&Case| self.is_mine(case, &fit) && self.due(case) <= clock.mono;
         let due: Vec<Victim> =
             self.cases.values().filter(due).map(|case| case.feared.victim).collect();
+        let mut asked = false;
         for victim in due {
             if self.is_busy() && !self.rules.concurrent {
-                return;
+                break;
             }
             let Some(case) = self.cases.get_mut(&victim) else { continue };
+            if case.at_it != Some(self.own) {
+                case.work = Work::Asked;
+                asked = true;
+                continue;
+            }
             self.runs += 1;
             (case.work, case.last_actor) = (Work::Runs(self.runs), self.own);
             let (run, fail_wall) = (self.runs, case.feared.fail_wall);
             self.outbox.push_back(Output::Run { run, victim, fail_wall });
+        }
+        if asked {
+            self.tell_attempts();
         }
     }
 
@@ -314,14 +380,15 @@ impl Policy {
     }
 
     fn is_busy(&self) -> bool {
-        self.cases.values().any(|case| matches!(case.work, Work::Runs(_)))
+        self.cases.values().any(|case| matches!(case.work, Work::Asked | Work::Runs(_)))
     }
 
     /// Daemons that may act: those that take part and are not feared themselves; where there are none
     /// of these, all, so that a cluster of nodes that came back does not wait for ever.
     fn fit(&self) -> BTreeSet<u32> {
         let feared: BTreeSet<u32> = self.cases.keys().map(|victim| victim.node).collect();
-        let fit: BTreeSet<u32> = self.members.difference(&feared).copied().collect();
-        if fit.is_empty() { self.members.clone() } else { fit }
+        let members = || self.members.keys().copied();
+        let fit: BTreeSet<u32> = members().filter(|node| !feared.contains(node)).collect();
+        if fit.is_empty() { members().collect() } else { fit }
     }
 }

@@ -1,6 +1,6 @@
 //! The policy of one daemon, rule by rule.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Clock, Feared, Input, Note, Output, Reason, Rules};
 use super::message::{CaseNote, Message, Outcome, Victim};
@@ -23,6 +23,8 @@ struct Daemon {
     now: u64,
     lost: Vec<Feared>,
     members: BTreeSet<u32>,
+    /// Lives of those that began anew; everybody else is in the first.
+    lives: BTreeMap<u32, u64>,
 }
 
 impl Daemon {
@@ -30,8 +32,10 @@ impl Daemon {
     fn settled(own: u32, members: &[u32], rules: Rules) -> Self {
         let policy = Policy::new(own, rules);
         let members = members.iter().copied().collect();
-        let mut daemon = Self { policy, own, now: 1000 * SECOND, lost: Vec::new(), members };
+        let (now, lost, lives) = (1000 * SECOND, Vec::new(), BTreeMap::new());
+        let mut daemon = Self { policy, own, now, lost, members, lives };
         daemon.tell_members(true);
+        assert_eq!(daemon.orders(), [Output::Send(Message::Attempts(vec![]))]);
         daemon.now += 100 * SECOND;
         daemon.step(Input::Tick);
         assert_eq!(daemon.orders(), []);
@@ -47,7 +51,8 @@ impl Daemon {
     }
 
     fn tell_members(&mut self, may_fence: bool) {
-        let members = self.members.clone();
+        let life = |node| self.lives.get(node).copied().unwrap_or(1);
+        let members = self.members.iter().map(|node| (*node, life(node))).collect();
         self.step(Input::Members { members, may_fence });
     }
 
@@ -337,11 +342,78 @@ fn a_newcomer_is_told_whose_agents_failed() {
     one.tell_members(true);
     let note = CaseNote { victim, witnesses: [1, 2].into(), tried: [1].into() };
     let told = Message::Cases(vec![note]);
-    assert_eq!(one.orders(), [Output::Send(told.clone())]);
+    let at_nothing = Message::Attempts(vec![]);
+    assert_eq!(one.orders(), [told.clone(), at_nothing].map(Output::Send));
     let mut four = Daemon::settled(4, &[1, 2, 4], rules());
     four.lost = one.lost.clone();
     four.step(Input::Lost(four.lost.clone()));
     four.step(Input::Message { from: 1, message: told });
     let case = four.policy.case_of(3).expect("feared");
     assert_eq!(four.policy.actor(case), Some(2));
+}
+
+#[test]
+fn a_newcomer_leaves_it_to_whom_is_at_it() {
+    let mut two = Daemon::settled(2, &[2, 3], rules());
+    two.fail(3);
+    let [(run, victim)] = two.runs()[..] else { panic!("an attempt") };
+    two.members.insert(1);
+    two.tell_members(true);
+    let at_it = Message::Attempts(vec![victim]);
+    assert!(two.orders().contains(&Output::Send(at_it.clone())), "it goes on, and says so");
+
+    // Node 1 was a witness in an earlier life, and would be elected.
+    let mut one = Daemon::settled(1, &[1, 2], rules());
+    one.lost = two.lost.clone();
+    one.lost[0].witnesses.insert(1);
+    one.tell_members(false);
+    one.step(Input::Lost(one.lost.clone()));
+    one.step(Input::Message { from: 2, message: at_it });
+    one.tell_members(true);
+    assert_eq!((one.runs(), one.policy.deadline()), (vec![], None));
+    one.result(2, victim, Outcome::Failed);
+    assert_eq!(one.runs().len(), 1, "now it is its turn");
+    two.end(run, true);
+    assert_eq!(two.harmless(), [victim]);
+}
+
+#[test]
+fn of_two_who_ask_the_first_begins() {
+    let mut one = Daemon::settled(1, &[1, 2, 3], rules());
+    one.members.remove(&3);
+    one.tell_members(true);
+    let (victim, since) = (life(3, 1), one.now);
+    let (reason, fail_wall, witnesses) = (Reason::NodeDown, 0, [1, 2].into());
+    one.lost.push(Feared { victim, reason, fail_wall, since, witnesses });
+    one.step(Input::Lost(one.lost.clone()));
+    one.step(Input::Message { from: 2, message: Message::Attempts(vec![victim]) });
+    assert_eq!(one.runs(), [], "its own message comes after that of node 2");
+    one.members.remove(&2);
+    one.tell_members(true);
+    assert_eq!(one.runs().len(), 1, "nobody is at it any more");
+}
+
+#[test]
+fn a_daemon_that_was_restarted_in_one_change_is_another_one() {
+    let mut two = Daemon::settled(2, &[1, 2, 3], rules());
+    two.fail(3);
+    two.step(Input::Message { from: 1, message: Message::Attempts(vec![life(3, 1)]) });
+    assert_eq!((two.runs(), two.policy.deadline()), (vec![], None), "node 1 is at it");
+    two.lives.insert(1, 2);
+    two.tell_members(true);
+    assert_eq!(two.policy.deadline(), Some(two.now + 30 * SECOND), "post_join_delay");
+    two.wait();
+    assert_eq!(two.runs().len(), 1, "what node 1 was at ended with it, and it is no witness");
+}
+
+#[test]
+fn who_is_done_without_stops_its_agents() {
+    let mut two = Daemon::settled(2, &[1, 2, 3], rules());
+    two.fail(1);
+    let [(run, victim)] = two.runs()[..] else { panic!("an attempt") };
+    two.members.remove(&2);
+    two.tell_members(true);
+    assert_eq!(two.orders(), [Output::Stop { run }], "node 3 is elected now");
+    two.end(run, true);
+    assert_eq!(two.orders(), [], "{victim:?} is not harmless by what was stopped");
 }

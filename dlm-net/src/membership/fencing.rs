@@ -5,7 +5,7 @@
 //! members, losses and messages in the same order, as the group below delivers them, so that they may
 //! decide without asking each other. The backend carries their messages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 
@@ -75,9 +75,9 @@ pub trait Fencing {
         0
     }
 
-    /// The daemons that take part now, this one included, and whether it may fence: ring numbers agree
+    /// The daemons that take part now, by node and life, this one included, and whether it may fence: ring numbers agree
     /// and, where the configuration asks for it, the cluster is quorate.
-    fn on_members(&mut self, _members: &BTreeSet<u32>, _may_fence: bool, _now: Instant) {}
+    fn on_members(&mut self, _members: &BTreeMap<u32, u64>, _may_fence: bool, _now: Instant) {}
 
     /// All lives that are feared now. Who is not in it any more is harmless, whoever found that out:
     /// fencing, a person, the node itself that came back clean.

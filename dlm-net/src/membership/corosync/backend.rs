@@ -220,9 +220,8 @@ impl Corosync {
                 self.fencing.on_message(NodeId(from), &bytes, self.now);
             }
             Act::Members => {
-                let members = self.order.members();
-                self.note_members(&members);
-                self.fencing.on_members(&members, self.order.may_fence(), self.now);
+                self.note_members(&self.order.members());
+                self.fencing.on_members(self.order.body(), self.order.may_fence(), self.now);
             }
             Act::Lost => {
                 let lost: Vec<Lost> = self.order.feared().map(lost).collect();

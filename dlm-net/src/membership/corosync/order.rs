@@ -514,6 +514,11 @@ impl Order {
         !self.over && self.body.get(&self.setup.own.node) == Some(&self.setup.life)
     }
 
+    /// The lives that take part, by node.
+    pub(crate) fn body(&self) -> &BTreeMap<u32, u64> {
+        &self.body
+    }
+
     /// Daemons that take part.
     pub(crate) fn members(&self) -> BTreeSet<u32> {
         self.body.keys().copied().collect()
