@@ -464,6 +464,8 @@ impl LockTable {
         under: Token,
     ) {
         let view = self.cluster.view.id;
+        // By slot whoever takes a record has not served the name since an earlier view.
+        let anew = self.cluster.layout.nodir && !cluster_fault("nodir-old-thaw-settles");
         for index in self.own_locks(resource) {
             let mut record = self.record_of(index, under);
             let away = self.locks[index].away_mut().expect("an own lock is away");
@@ -475,7 +477,7 @@ impl LockTable {
                 Some((to, since)) if to == master => {
                     // It may serve the lock by now, and know of no later call.
                     record.flight = moving.flight;
-                    since
+                    if anew { view } else { since }
                 }
                 _ => view,
             };

@@ -8,6 +8,7 @@ use crate::lockspace::{Context, LockTable};
 use crate::message::Flight;
 use crate::mode::{ValueMove, value_move};
 use crate::recover::{JOB_PART, WORK_PART};
+use crate::seeded::cluster_fault;
 use crate::{Member, Status, ViewId};
 
 impl LockTable {
@@ -118,17 +119,24 @@ impl LockTable {
                 self.complete_lowered(cx, index, mode);
                 self.run_noted(cx, index);
             }
-            Some(OpKind::Convert(_)) => self.send_raising(cx, index),
+            Some(OpKind::Convert(_)) => self.send_raising(cx, index, told),
             Some(_) => self.send_op(cx, index),
             None => self.run_noted(cx, index),
         }
     }
 
-    /// A raising conversion is sent again, unless it was cancelled or unlocked meanwhile.
-    fn send_raising(&mut self, cx: &mut Context<'_>, index: u32) {
+    /// A raising conversion is sent again, unless it was cancelled or unlocked meanwhile. Where the new
+    /// master was told of it, it may count it as done: then it decides about the cancel too (6.3).
+    fn send_raising(&mut self, cx: &mut Context<'_>, index: u32, told: Flight) {
+        let known = matches!(told, Flight::Convert(_)) && !cluster_fault("known-raise-cancelled");
         let away = self.locks[index].away_mut().expect("only away locks move");
-        if !away.noted_unlock && !away.noted_cancel {
-            return self.send_op(cx, index);
+        if !away.noted_unlock && (known || !away.noted_cancel) {
+            let cancelled = core::mem::take(&mut away.noted_cancel);
+            self.send_op(cx, index);
+            if cancelled {
+                self.away_cancel(cx, index);
+            }
+            return;
         }
         away.op = None;
         let unlock = core::mem::take(&mut away.noted_unlock);

@@ -80,8 +80,9 @@ impl LockTable {
                 self.answer_rest(cx, Outcome::NothingToCancel);
             }
             Traffic::Reply { lock, from: id, seq, outcome, now } => {
-                if let Some(index) = self.answered_lock(from, lock) {
-                    self.on_reply(cx, index, id, seq, outcome, &now);
+                match self.answered_lock(from, lock) {
+                    Some(index) => self.on_reply(cx, index, id, seq, outcome, &now),
+                    None => self.give_back(cx, from, lock, id, outcome),
                 }
             }
             Traffic::Grant { lock, now } => {
@@ -157,7 +158,9 @@ impl LockTable {
         answer: Answer,
     ) {
         if self.locks[index].state != LockState::Granted {
-            return; // an owner converts granted locks only; this one is not in order
+            // An owner converts granted locks only. It does not know that the lost master had queued it.
+            cx.answer = if cluster_fault("queued-unsaid") { Answer::None } else { answer };
+            return self.answer_rest(cx, Outcome::Queued);
         }
         self.change_granted(index, |lock| lock.requested = Some(mode));
         let copy = &mut self.locks[index];
@@ -321,6 +324,26 @@ impl LockTable {
             place,
         };
         (member, id, now)
+    }
+
+    /// A member has a lock of this node that this node does not want of it: the request was parked there
+    /// while the name was looked up, this node became the name's master itself meanwhile and served it,
+    /// and forgot the name before the other was given it (R10).
+    fn give_back(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Member,
+        lock: LockId,
+        id: LockId,
+        outcome: Outcome,
+    ) {
+        let taken = id.0 != 0 && matches!(outcome, Outcome::Granted | Outcome::Queued);
+        // By slot it is the master that drops what was sent in another view.
+        if taken && !self.cluster.layout.nodir && !cluster_fault("strays-kept") {
+            let flags = LockFlags::FORCEUNLOCK;
+            let unlock = Traffic::Unlock { to: id, lock, seq: 0, flags, value: None };
+            self.send_traffic(cx, to, unlock);
+        }
     }
 
     /// The answer to an operation of an own lock.

@@ -58,8 +58,11 @@ impl Dice {
 
 impl Hands {
     pub(crate) fn new(nodes: u32) -> Self {
-        let clients = BTreeMap::new();
-        Self { bed: Bed::new(nodes), clients, hands: Vec::new(), ends: 0 }
+        Self::on(Bed::new(nodes))
+    }
+
+    pub(crate) fn on(bed: Bed) -> Self {
+        Self { bed, clients: BTreeMap::new(), hands: Vec::new(), ends: 0 }
     }
 
     fn client(&mut self, node: u32) -> ClientId {

@@ -20,6 +20,7 @@ mod agree;
 mod bed;
 mod changes;
 mod hands;
+mod late;
 mod orders;
 mod play;
 mod races;

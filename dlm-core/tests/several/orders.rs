@@ -9,7 +9,7 @@ const NOTHING: LockFlags = LockFlags(0);
 const IDLE_MS: u64 = 10_000;
 
 /// A name that one node masters, with an NL lock there, and another one is the directory of.
-fn name_at(hands: &mut Hands, master: u32, directory: u32) -> (String, usize) {
+pub(crate) fn name_at(hands: &mut Hands, master: u32, directory: u32) -> (String, usize) {
     for number in 0..1000 {
         let name = format!("name-{number}");
         let hand = hands.lock(master, &name, Mode::NL);

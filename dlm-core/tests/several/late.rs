@@ -1,0 +1,183 @@
+//! Answers that come late, about what another node has decided meanwhile.
+
+use dlm_core::{Input, Instant, Layout, LockFlags, Mode, Status};
+
+use crate::bed::Bed;
+use crate::hands::Hands;
+use crate::orders::name_at;
+
+const NOTHING: LockFlags = LockFlags(0);
+const IDLE_MS: u64 = 10_000;
+
+/// Section 6, rule 3: a conversion was done by the lost master, which its owner does not know, and was cancelled
+/// by it. The new master decides: others were granted because of it.
+#[test]
+fn a_cancel_of_a_conversion_that_the_lost_master_had_done() {
+    let mut hands = Hands::new(4);
+    let (name, _) = name_at(&mut hands, 3, 4);
+    let converts = hands.lock(2, &name, Mode::CW);
+    hands.bed.shut(3, 2, true);
+    hands.convert(converts, Mode::PR, NOTHING);
+    hands.settle();
+    let reader = hands.lock(1, &name, Mode::PR);
+    hands.give_up(converts, LockFlags::CANCEL).expect("it is under way");
+    hands.settle();
+    hands.bed.still.insert(2); // node 1 claims first
+    hands.gone(3);
+    hands.settle();
+    hands.bed.go_on(2);
+    hands.settle();
+    hands.bed.shut(3, 2, false);
+    hands.agree("after the recovery");
+    assert_eq!(hands.hands[reader].granted, Some(Mode::PR));
+    assert_eq!(hands.hands[converts].granted, Some(Mode::PR), "CW would exclude the reader");
+    assert_eq!(hands.hands[converts].last, Some(Status::Granted), "the cancel came too late");
+    hands.let_go("at the end");
+}
+
+/// The same where nobody was granted because of it: it is cancelled.
+#[test]
+fn a_cancel_of_a_conversion_that_the_lost_master_had_queued() {
+    let mut hands = Hands::new(4);
+    let (name, _) = name_at(&mut hands, 3, 4);
+    let reader = hands.lock(1, &name, Mode::PR);
+    let converts = hands.lock(2, &name, Mode::PR);
+    hands.bed.shut(3, 2, true);
+    hands.convert(converts, Mode::EX, NOTHING);
+    hands.settle();
+    hands.give_up(converts, LockFlags::CANCEL).expect("it is under way");
+    hands.bed.still.insert(2);
+    hands.gone(3);
+    hands.settle();
+    hands.bed.go_on(2);
+    hands.settle();
+    hands.bed.shut(3, 2, false);
+    hands.agree("after the recovery");
+    assert_eq!(hands.hands[converts].granted, Some(Mode::PR));
+    assert_eq!(hands.hands[converts].last, Some(Status::Cancelled));
+    assert_eq!(hands.hands[reader].granted, Some(Mode::PR));
+    hands.let_go("at the end");
+}
+
+/// Section 6, rule 3: a conversion that the lost master had demoted waits at the new one. Its owner does not know
+/// that and sends it again: it is told, and can cancel it and go on.
+#[test]
+fn a_demoted_conversion_that_is_sent_again_and_cancelled() {
+    let mut hands = Hands::new(4);
+    let (name, _) = name_at(&mut hands, 3, 4);
+    let first = hands.lock(1, &name, Mode::PR);
+    let demoted = hands.lock(2, &name, Mode::PR);
+    hands.convert(first, Mode::EX, NOTHING);
+    hands.settle();
+    hands.bed.shut(3, 2, true);
+    hands.convert(demoted, Mode::EX, LockFlags::CONVDEADLK);
+    hands.settle();
+    assert_eq!(hands.hands[first].granted, Some(Mode::EX), "it was demoted for this one");
+    hands.bed.still.insert(2);
+    hands.gone(3);
+    hands.settle();
+    hands.bed.go_on(2);
+    hands.settle();
+    hands.bed.shut(3, 2, false);
+    assert!(hands.hands[demoted].pending);
+    hands.give_up(demoted, LockFlags::CANCEL).expect("it waits");
+    hands.settle();
+    assert_eq!(hands.hands[demoted].last, Some(Status::Cancelled));
+    hands.convert(demoted, Mode::NL, NOTHING);
+    hands.settle();
+    hands.agree("after the cancel");
+    hands.let_go("at the end");
+}
+
+/// R10: a request is parked by who looks the name up itself. Its owner becomes the master meanwhile, serves it and
+/// forgets the name; when the other is given the name after that, it has a lock that nobody wants.
+#[test]
+fn a_request_that_was_parked_longer_than_it_was_wanted() {
+    let mut hands = Hands::new(3);
+    let (name, master) = name_at(&mut hands, 3, 2);
+    let before = hands.lock(1, &name, Mode::NL);
+    hands.unlock(before);
+    hands.settle();
+    hands.unlock(master);
+    hands.bed.still.insert(1);
+    hands.bed.wait_ms(IDLE_MS); // node 3 gives the name back; node 1 still takes it for the master
+    let first = hands.ask(1, &name, Mode::EX, NOTHING);
+    hands.settle();
+    hands.bed.shut(3, 2, true);
+    let other = hands.ask(3, &name, Mode::PR, NOTHING); // now it looks it up, and does not refuse
+    let second = hands.ask(1, &name, Mode::EX, NOTHING);
+    hands.settle();
+    hands.bed.go_on(1);
+    hands.settle();
+    for hand in [first, second] {
+        assert_eq!(hands.hands[hand].granted, Some(Mode::EX), "node 1 is the master");
+        hands.unlock(hand);
+        hands.settle();
+    }
+    hands.bed.wait_ms(IDLE_MS); // it forgets the name
+    hands.bed.shut(3, 2, false);
+    hands.settle();
+    assert_eq!(hands.hands[other].granted, Some(Mode::PR), "node 3 is the master");
+    hands.agree("after the parked request");
+    hands.let_go("at the end");
+}
+
+/// Whether a node masters a name.
+fn masters(hands: &Hands, node: u32, name: &str) -> bool {
+    let host = &hands.bed.hosts[&node];
+    let known = host.node.resource(host.space.expect("it is a member"), name.as_bytes());
+    known.is_some_and(|known| known.master.is_none())
+}
+
+/// Three nodes of a lockspace without directory, and a lock of node 2 on a name that node 3 masters, and node 1
+/// if node 3 is gone.
+fn by_slot() -> (Hands, String, usize) {
+    for number in 0..100 {
+        let layout = Layout { nodir: true, masters: Vec::new() };
+        let mut hands = Hands::on(Bed::with_layout(3, layout));
+        let name = format!("name-{number}");
+        let held = hands.lock(2, &name, Mode::EX);
+        if !masters(&hands, 3, &name) {
+            continue;
+        }
+        // Without its lease node 2 takes part in all of it, but makes nothing of the thaw yet.
+        hands.bed.step(2, Input::LeaseUntil(Instant(0)));
+        hands.gone(3);
+        hands.settle();
+        if masters(&hands, 1, &name) {
+            return (hands, name, held);
+        }
+    }
+    panic!("no name has node 3 and then node 1 as its master");
+}
+
+/// R16, nodir: a slot goes to another master and comes back while an owner is without its lease, and so has not yet
+/// made anything of the thaw from before. What it has been asked for since is thawed by the next one.
+#[test]
+fn nodir_a_thaw_from_before_the_slot_went_away_and_came_back() {
+    for moment in 0..30 {
+        let (mut hands, name, held) = by_slot();
+        // Node 3 comes, gets the slot, and is gone again before it has asked for anything.
+        for to in [1, 2] {
+            hands.bed.shut(3, to, true);
+        }
+        hands.bed.join(3);
+        hands.settle();
+        hands.gone(3);
+        hands.bed.run(moment);
+        hands.bed.shut(1, 2, true);
+        hands.settle();
+        hands.bed.step(2, Input::LeaseUntil(Instant(u64::MAX)));
+        hands.settle();
+        hands.unlock(held);
+        hands.settle();
+        for (from, to) in [(1, 2), (3, 1), (3, 2)] {
+            hands.bed.shut(from, to, false);
+        }
+        hands.settle();
+        assert_eq!(hands.hands[held].last, Some(Status::Unlocked), "moment {moment}");
+        hands.agree(&format!("when all was heard, moment {moment}"));
+        hands.lock(1, &name, Mode::EX);
+        hands.let_go("at the end");
+    }
+}
