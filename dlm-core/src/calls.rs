@@ -194,7 +194,7 @@ impl LockTable {
         }
         if pid != 0 && pid == cx.clients.pid(client) {
             cx.clients.mute(client, true);
-            self.end_locks_of(cx, client, false);
+            self.end_locks_of(cx, client, false, u32::MAX);
             cx.clients.mute(client, false);
         } else {
             self.purge_orphans(cx, pid);
@@ -214,13 +214,25 @@ impl LockTable {
         }
     }
 
-    /// Ends all locks of a client, oldest first (6.4): PERSISTENT ones become orphans if `keep`, the
-    /// others are unlocked by force, and what they could have written is marked invalid.
-    pub(crate) fn end_locks_of(&mut self, cx: &mut Context<'_>, client: ClientId, keep: bool) {
+    /// Ends locks of a client, oldest first (6.4), `most` of them: PERSISTENT ones become orphans if
+    /// `keep`, the others are unlocked by force, and what they could have written is marked invalid.
+    /// Returns whether it has none any more.
+    pub(crate) fn end_locks_of(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: ClientId,
+        keep: bool,
+        most: u32,
+    ) -> bool {
+        let mut ended = 0;
         while let Some(index) = cx.clients.locks_of(client).map(|locks| locks.head) {
             if index == crate::slab::NIL {
                 break;
             }
+            if ended == most {
+                return false;
+            }
+            ended += 1;
             let lock = &self.locks[index];
             let waits = lock.state == LockState::Waiting;
             let away = lock.away().is_some();
@@ -233,6 +245,7 @@ impl LockTable {
                 self.force_unlock(cx, index);
             }
         }
+        true
     }
 
     fn force_unlock(&mut self, cx: &mut Context<'_>, index: u32) {

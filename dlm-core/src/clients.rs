@@ -12,6 +12,11 @@ pub(crate) enum Phase {
     Open,
     /// Its handle ended; it waits for the lockspace's end.
     Releasing,
+    /// It ended, and some of its locks have not.
+    Ending {
+        /// It lives, and waits for that.
+        answer: bool,
+    },
 }
 
 /// A client.
@@ -32,6 +37,8 @@ pub(crate) struct Client {
 #[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Clients {
     slots: Vec<Option<Client>>,
+    /// Those whose locks are being ended, oldest first; their slots may be others' already.
+    ending: Vec<Client>,
 }
 
 impl Clients {
@@ -50,27 +57,61 @@ impl Clients {
 
     /// Forgets a client.
     pub(crate) fn remove(&mut self, id: ClientId) {
-        if self.get(id).is_some() {
+        if self.in_slot(id) {
             self.slots[id.slot as usize] = None;
         }
+        self.ending.retain(|client| client.id != id);
+    }
+
+    fn in_slot(&self, id: ClientId) -> bool {
+        let there = self.slots.get(id.slot as usize).and_then(Option::as_ref);
+        there.is_some_and(|client| client.id == id)
     }
 
     /// The client of this id.
     #[inline]
     pub(crate) fn get(&self, id: ClientId) -> Option<&Client> {
-        self.slots.get(id.slot as usize)?.as_ref().filter(|client| client.id == id)
+        let there = self.slots.get(id.slot as usize).and_then(Option::as_ref);
+        there
+            .filter(|client| client.id == id)
+            .or_else(|| self.ending.iter().find(|client| client.id == id))
     }
 
     /// As [`Self::get`], to change it.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
-        self.slots.get_mut(id.slot as usize)?.as_mut().filter(|client| client.id == id)
+        let there = self.slots.get_mut(id.slot as usize).and_then(Option::as_mut);
+        there
+            .filter(|client| client.id == id)
+            .or_else(|| self.ending.iter_mut().find(|client| client.id == id))
+    }
+
+    /// An open client ends: nothing is delivered to it any more, its slot is free, and its locks are
+    /// ended by and by. False: there is none of this id with an open handle.
+    pub(crate) fn retire(&mut self, id: ClientId, answer: bool) -> bool {
+        if !self.in_slot(id) {
+            return false;
+        }
+        let slot = &mut self.slots[id.slot as usize];
+        let Some(mut client) = slot.take_if(|client| client.phase == Phase::Open) else {
+            return false;
+        };
+        (client.muted, client.phase) = (true, Phase::Ending { answer });
+        self.ending.push(client);
+        true
+    }
+
+    /// The client that ended first of those whose locks have not, in this lockspace or in any.
+    pub(crate) fn first_ending(&self, space: Option<LockspaceId>) -> Option<ClientId> {
+        let of = |client: &&Client| space.is_none_or(|space| client.space == space);
+        self.ending.iter().find(of).map(|client| client.id)
     }
 
     /// All clients of a lockspace.
     pub(crate) fn of_space(&self, space: LockspaceId) -> Vec<ClientId> {
         let of = |client: &&Client| client.space == space;
-        self.slots.iter().flatten().filter(of).map(|client| client.id).collect()
+        let all = self.slots.iter().flatten().chain(&self.ending);
+        all.filter(of).map(|client| client.id).collect()
     }
 
     /// Its list of locks.

@@ -225,26 +225,61 @@ impl Node {
         }
     }
 
-    /// Ends a handle: locks go or become orphans, nothing more is delivered (6.4).
-    pub(crate) fn end_handle(&mut self, client: ClientId, out: &mut Outbox) {
+    /// Ends a handle: locks go or become orphans, nothing more is delivered (6.4). Where there are very
+    /// many, the others of this node do not wait for it: a part goes now, and one in each
+    /// [`crate::Reason::Work`]. `answer`: whoever closed it is told when all are gone.
+    pub(crate) fn end_handle(&mut self, client: ClientId, answer: bool, out: &mut Outbox) {
+        if self.clients.retire(client, answer) {
+            return self.go_on_ending(client, self.limits.locks_ended_at_once, out);
+        }
         let Some(record) = self.clients.get_mut(client) else { return };
-        record.muted = true;
-        let (id, phase) = (record.space, record.phase);
-        if phase == Phase::Open {
-            self.with_table(id, out, |table, cx| table.end_locks_of(cx, client, true));
-            if let Some(space) = self.space_mut(id) {
-                space.handles -= 1;
-            }
+        if let Phase::Ending { answer } = &mut record.phase {
+            *answer = false;
+            return;
+        }
+        let id = record.space;
+        self.clients.remove(client);
+        self.finish_leaving(id, out);
+    }
+
+    /// Ends locks of a client that ended.
+    fn go_on_ending(&mut self, client: ClientId, most: u32, out: &mut Outbox) {
+        let Some(&Client { space: id, phase, .. }) = self.clients.get(client) else { return };
+        let ended =
+            self.with_table(id, out, |table, cx| table.end_locks_of(cx, client, true, most));
+        if ended == Some(false) {
+            return;
+        }
+        if let Some(space) = self.space_mut(id) {
+            space.handles -= 1;
         }
         self.clients.remove(client);
         self.finish_leaving(id, out);
+        if phase == (Phase::Ending { answer: true }) {
+            self.reply(client, Ok(LockId(0)), out);
+        }
+    }
+
+    /// The next part of what clients left behind that ended.
+    pub(crate) fn end_more(&mut self, out: &mut Outbox) {
+        if let Some(client) = self.clients.first_ending(None) {
+            self.go_on_ending(client, self.limits.locks_ended_at_once, out);
+        }
+    }
+
+    /// All that clients of a lockspace left behind that ended: something depends on it.
+    pub(crate) fn end_all(&mut self, id: LockspaceId, out: &mut Outbox) {
+        while let Some(client) = self.clients.first_ending(Some(id)) {
+            self.go_on_ending(client, u32::MAX, out);
+        }
     }
 
     /// [`crate::Request::Release`]: ends the handle, then takes one creation back.
     pub(crate) fn release(&mut self, client: ClientId, force: bool, out: &mut Outbox) {
         let Some(record) = self.clients.get(client) else { return };
         let (id, pid) = (record.space, record.pid);
-        self.end_handle(client, out);
+        self.end_handle(client, false, out);
+        self.end_all(id, out);
         let Some(space) = self.space_mut(id) else {
             return self.reply(client, Err(Errno::ENOENT), out);
         };
@@ -315,12 +350,15 @@ impl Node {
         self.by_name.remove(&space.name);
         self.timers.forget(id);
         for client in self.clients.of_space(id) {
-            let open = self.clients.get(client).is_some_and(|c| c.phase == Phase::Open);
+            let phase = self.clients.get(client).map(|client| client.phase);
             self.clients.remove(client);
-            if open {
-                out.push(Output::Lost { client, reason });
-            } else {
-                self.reply(client, Err(Errno::ENOTRECOVERABLE), out);
+            match phase {
+                Some(Phase::Open) => out.push(Output::Lost { client, reason }),
+                None | Some(Phase::Ending { answer: false }) => {}
+                Some(Phase::Ending { answer: true }) => self.reply(client, Ok(LockId(0)), out),
+                Some(Phase::Opening | Phase::Releasing) => {
+                    self.reply(client, Err(Errno::ENOTRECOVERABLE), out);
+                }
             }
         }
         out.push(Output::Leave { lockspace: id, name: space.name });

@@ -10,23 +10,34 @@ use crate::lockspace::{Context, LockTable};
 use crate::seeded::cluster_fault;
 use crate::timer::{Timer, Timers};
 use crate::{
-    Audit, ClientId, DumpPage, Errno, Input, Instant, Layout, LockId, LockspaceId, LockspaceInfo,
-    Marks, Member, Message, NodeCounters, NodeId, Outbox, Output, Reason, Request, ResourceInfo,
-    Whereabouts,
+    Audit, ClientId, DumpPage, Errno, Input, Instant, Layout, LockFlags, LockId, LockspaceId,
+    LockspaceInfo, Marks, Member, Message, NodeCounters, NodeId, Outbox, Output, Reason, Request,
+    ResourceInfo, Whereabouts,
 };
 
-/// Ceilings of one node; each is refused with ENOMEM when reached.
+/// Ceilings of one node; the first two are refused with ENOMEM when reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Lockspaces.
     pub lockspaces: u32,
     /// Locks owned by one client.
     pub locks_per_client: u32,
+    /// Locks of a client that ended which are ended in one step; the others of this node wait for it.
+    pub locks_ended_at_once: u32,
+}
+
+/// Whether a call is about what clients leave behind, so that those that ended must have ended whole.
+fn needs_all_ended(request: &Request<'_>) -> bool {
+    match request {
+        Request::Lock(lock) => lock.call.flags.has(LockFlags::ORPHAN),
+        Request::Purge { .. } => true,
+        _ => false,
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { lockspaces: 1024, locks_per_client: 4_000_000 }
+        Self { lockspaces: 1024, locks_per_client: 4_000_000, locks_ended_at_once: 128 }
     }
 }
 
@@ -96,9 +107,10 @@ impl Node {
         self.test_lease(out);
         match input {
             Input::Client(client, request) => self.on_request(client, &request, out),
-            Input::ClientGone(client) => self.end_handle(client, out),
+            Input::ClientGone(client) => self.end_handle(client, false, out),
             Input::View(space, view) => self.install_view(space, view, out),
             Input::PurgeOrphans(space, pid) => {
+                self.end_all(space, out);
                 self.with_table(space, out, |table, cx| table.purge_orphans(cx, pid));
             }
             Input::Safe(member) => self.on_safe(member, out),
@@ -141,7 +153,7 @@ impl Node {
         if clusters().any(|cluster| !cluster.inbox.is_empty()) {
             return Some((self.now, Reason::Heard));
         }
-        if clusters().any(Cluster::has_work) {
+        if self.clients.first_ending(None).is_some() || clusters().any(Cluster::has_work) {
             return Some((self.now, Reason::Work));
         }
         self.timers.next().filter(|_| !self.frozen)
@@ -236,10 +248,7 @@ impl Node {
             _ => return self.reply(client, Err(Errno::EBADF), out),
         };
         match request {
-            Request::Close => {
-                self.end_handle(client, out);
-                self.reply(client, Ok(LockId(0)), out);
-            }
+            Request::Close => self.end_handle(client, true, out),
             Request::Release { force } => self.release(client, *force, out),
             _ => self.on_call(client, space, request, out),
         }
@@ -255,6 +264,9 @@ impl Node {
     ) {
         if self.frozen {
             return self.reply(client, Err(Errno::EUNATCH), out);
+        }
+        if needs_all_ended(request) {
+            self.end_all(space, out);
         }
         let locks_max = self.limits.locks_per_client;
         let node = self.member.node;
@@ -292,6 +304,7 @@ impl Node {
                 Timer::Idle(resource) => table.idle_over(cx, resource),
             });
         }
+        self.end_more(out);
         for index in 0..self.spaces.len() {
             self.with_table(LockspaceId(index as u32), out, |table, cx| table.work(cx));
             self.finish_leaving(LockspaceId(index as u32), out);

@@ -19,6 +19,7 @@ mod model;
 
 mod driver;
 mod duel;
+mod ending;
 mod exhaustive;
 mod ids;
 mod invariants;

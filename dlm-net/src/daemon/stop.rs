@@ -133,6 +133,7 @@ impl Reactor {
         self.node.set_limits(dlm_core::Limits {
             lockspaces: settings.small(Key::LockspacesMax),
             locks_per_client: settings.small(Key::ClientLocksMax),
+            ..dlm_core::Limits::default()
         });
         for lockspace in &settings.sections().lockspaces {
             let masters = lockspace.masters.iter().map(|(node, weight)| (NodeId(*node), *weight));

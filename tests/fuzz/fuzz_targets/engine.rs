@@ -44,7 +44,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut node = Node::new(MEMBER);
-        node.set_limits(Limits { lockspaces: 2, locks_per_client: 12 });
+        node.set_limits(Limits { lockspaces: 2, locks_per_client: 12, locks_ended_at_once: 2 });
         let (out, joining, locks) = (Outbox::new(), Vec::new(), Vec::new());
         let shown = std::env::var_os("DLM_FUZZ_SHOW").is_some();
         Self {

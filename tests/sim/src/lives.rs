@@ -1,8 +1,8 @@
 //! Beginnings and ends: of nodes, of clients, of stays in a lockspace.
 
 use dlm_core::{
-    Call, ClientId, Input, Layout, LockCall, LockFlags, LockId, LossReason, Member, Mode, Node,
-    NodeId, Output, Request,
+    Call, ClientId, Input, Layout, Limits, LockCall, LockFlags, LockId, LossReason, Member, Mode,
+    Node, NodeId, Output, Request,
 };
 
 use crate::client::{Client, Habit, Held};
@@ -83,8 +83,11 @@ impl World {
         Ok(())
     }
 
-    /// What the configuration says of lockspaces; the same on all nodes.
+    /// What the configuration says; the same on all nodes.
     fn lay_out(&mut self, node: usize) {
+        let locks_ended_at_once = self.options.ended_at_once;
+        let limits = Limits { locks_ended_at_once, ..Limits::default() };
+        self.hosts[node].node.set_limits(limits);
         let weights = 1..=self.options.nodes as u32;
         let masters = match self.options.weighted {
             true => weights.map(|node| (NodeId(node), node)).collect(),
@@ -333,7 +336,8 @@ impl World {
             let slot = client.id.slot as usize;
             let fresh = self.new_client(node, slot, client.id.generation + 1);
             self.hosts[node].clients[slot] = fresh;
-            self.call(node, client.id, Request::Close)?.map_err(|e| format!("close: {e:?}"))?;
+            // Where its locks end in parts the answer comes later; the releases below wait for that.
+            self.step(node, Input::Client(client.id, Request::Close))?;
         }
         // The creations of clients that died are still counted.
         let info = self.hosts[node].node.lockspace(stay.id);

@@ -31,6 +31,8 @@ pub struct Options {
     pub delay: u64,
     /// Longest time until a node goes on with work over many names.
     pub work_delay: u64,
+    /// Locks of a client that ended which a node ends in one step.
+    pub ended_at_once: u32,
     /// Time between two draws of faults; the percentages below are per draw.
     pub period: u64,
     /// Nodes that crash.
@@ -100,6 +102,7 @@ impl Options {
         // A source of its own: it came later, and older seeds are to mean what they meant.
         let share = *Rng::new(seed ^ 0x7a5d).pick(&[0, 0, 1, 8]);
         options.work_delay = options.delay * share / 4;
+        options.ended_at_once = *Rng::new(seed ^ 0xe4d5).pick(&[128, 128, 1, 2]);
         if rng.chance(6) {
             options.be_sparse();
         }
