@@ -23,23 +23,18 @@ pub use options::{MS, Options};
 pub use rng::Rng;
 pub use world::World;
 
-/// Runs one seed; the error says what is wrong.
-pub fn run_seed(seed: u64, nodes: usize, trace: bool) -> Result<World, String> {
-    let options = Options { trace, ..Options::of_seed(seed, nodes) };
-    let mut world = World::new(seed, options);
-    world.run().map(|()| world)
-}
-
-/// As [`run_seed`], where the numbers of views end again and again (recovery.md R19).
-pub fn run_scarce(seed: u64, nodes: usize, trace: bool) -> Result<World, String> {
-    let options = Options { trace, scarce: 20, ..Options::of_seed(seed, nodes) };
+/// Runs one seed; the error says what is wrong. `scarce`: the numbers of views end again and again
+/// (recovery.md R19).
+pub fn run_seed(seed: u64, nodes: usize, scarce: bool, trace: bool) -> Result<World, String> {
+    let scarce = if scarce { 20 } else { 0 };
+    let options = Options { trace, scarce, ..Options::of_seed(seed, nodes) };
     let mut world = World::new(seed, options);
     world.run().map(|()| world)
 }
 
 /// As [`run_seed`]; a panic of the engine is an error like others.
-pub fn run_seed_caught(seed: u64, nodes: usize, trace: bool) -> Result<Sum, String> {
-    let run = || run_seed(seed, nodes, trace).map(|world| Sum::of(&world));
+pub fn run_seed_caught(seed: u64, nodes: usize, scarce: bool, trace: bool) -> Result<Sum, String> {
+    let run = || run_seed(seed, nodes, scarce, trace).map(|world| Sum::of(&world));
     std::panic::catch_unwind(run).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
@@ -48,8 +43,9 @@ pub fn run_seed_caught(seed: u64, nodes: usize, trace: bool) -> Result<Sum, Stri
 }
 
 /// The command that replays a seed.
-pub fn replay(seed: u64, nodes: usize) -> String {
-    format!("cargo xtask sim --seeds 1 --first {seed} --nodes {nodes} --trace")
+pub fn replay(seed: u64, nodes: usize, scarce: bool) -> String {
+    let scarce = if scarce { " --scarce" } else { "" };
+    format!("cargo xtask sim --seeds 1 --first {seed} --nodes {nodes}{scarce} --trace")
 }
 
 /// What happened in worlds.

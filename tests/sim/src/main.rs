@@ -1,5 +1,6 @@
-//! `dlm-sim [--seeds N] [--nodes K] [--first SEED] [--threads T] [--stop] [--trace]`: runs seeds and says
-//! which fail, how fast it went, and how much time passed in the worlds. `cargo xtask sim` is its front door.
+//! `dlm-sim [--seeds N] [--nodes K] [--first SEED] [--threads T] [--scarce] [--stop] [--trace]`: runs seeds and
+//! says which fail, how fast it went, and how much time passed in the worlds. With `--scarce` the numbers of
+//! views end again and again. `cargo xtask sim` is its front door.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
@@ -8,8 +9,8 @@ use std::time::Instant;
 
 use dlm_sim::{Sum, run_seed_caught};
 
-const USAGE: &str =
-    "usage: dlm-sim [--seeds N] [--nodes K] [--first SEED] [--threads T] [--stop] [--trace]";
+const USAGE: &str = "usage: dlm-sim [--seeds N] [--nodes K] [--first SEED] [--threads T] \
+                     [--scarce] [--stop] [--trace]";
 /// Failures after which a run ends.
 const FAILURES_MAX: u64 = 5;
 /// Width of the progress bar.
@@ -20,6 +21,7 @@ struct Args {
     nodes: usize,
     first: u64,
     threads: u64,
+    scarce: bool,
     trace: bool,
     failures_max: u64,
 }
@@ -59,8 +61,9 @@ fn main() {
 
 fn parse() -> Option<Args> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    let mut args =
-        Args { seeds: 100, nodes: 3, first: 1, threads, trace: false, failures_max: FAILURES_MAX };
+    let failures_max = FAILURES_MAX;
+    let (scarce, trace) = (false, false);
+    let mut args = Args { seeds: 100, nodes: 3, first: 1, threads, scarce, trace, failures_max };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || words.next().and_then(|text| text.parse::<u64>().ok());
@@ -69,6 +72,7 @@ fn parse() -> Option<Args> {
             "--nodes" => args.nodes = number().filter(|nodes| (1..=32).contains(nodes))? as usize,
             "--first" => args.first = number()?,
             "--threads" => args.threads = number()?.max(1),
+            "--scarce" => args.scarce = true,
             "--trace" => args.trace = true,
             "--stop" => args.failures_max = 1,
             _ => return None,
@@ -87,7 +91,7 @@ fn work(args: &Args, next: &AtomicU64, failed: &AtomicU64, sum: &Mutex<Sum>) {
             return;
         }
         let seed = args.first.wrapping_add(index);
-        match run_seed_caught(seed, args.nodes, args.trace) {
+        match run_seed_caught(seed, args.nodes, args.scarce, args.trace) {
             Ok(one) => {
                 if let Ok(mut sum) = sum.lock() {
                     sum.add(&one);
@@ -98,7 +102,7 @@ fn work(args: &Args, next: &AtomicU64, failed: &AtomicU64, sum: &Mutex<Sum>) {
                 println!(
                     "seed {seed} of {} nodes: {error}\n  replay: {}",
                     args.nodes,
-                    dlm_sim::replay(seed, args.nodes)
+                    dlm_sim::replay(seed, args.nodes, args.scarce)
                 );
             }
         }

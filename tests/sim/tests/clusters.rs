@@ -7,8 +7,17 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 const FRESH_SECONDS: u64 = 10;
 
 fn check(seed: u64, nodes: usize) {
-    if let Err(error) = dlm_sim::run_seed(seed, nodes, false) {
-        panic!("seed {seed} of {nodes} nodes: {error}\nreplay: {}", dlm_sim::replay(seed, nodes));
+    check_as(seed, nodes, false);
+}
+
+fn check_scarce(seed: u64, nodes: usize) {
+    check_as(seed, nodes, true);
+}
+
+fn check_as(seed: u64, nodes: usize, scarce: bool) {
+    if let Err(error) = dlm_sim::run_seed(seed, nodes, scarce, false) {
+        let replay = dlm_sim::replay(seed, nodes, scarce);
+        panic!("seed {seed} of {nodes} nodes: {error}\nreplay: {replay}");
     }
 }
 
@@ -34,12 +43,6 @@ fn three_nodes_keep_their_promises() {
 #[test]
 fn five_nodes_keep_their_promises() {
     run(1, 60, 5);
-}
-
-fn check_scarce(seed: u64, nodes: usize) {
-    if let Err(error) = dlm_sim::run_scarce(seed, nodes, false) {
-        panic!("seed {seed} of {nodes} nodes with few numbers: {error}");
-    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ usage: cargo xtask COMMAND [options]
                       daemons on hosts in network namespaces, and what happens to hosts (needs root)
   corosync [--long] [NAME]...
                       the same over a real corosync, with what happens to it (needs root)
-  sim [--seeds N] [--nodes K] [--first S] [--stop] [--trace]
+  sim [--seeds N] [--nodes K] [--first S] [--scarce] [--stop] [--trace]
                       whole clusters of the engine under seeds, at full speed
   fuzz [SECONDS]      every fuzz target for a few seconds
   bench               the benchmark's quick mode: does it still run

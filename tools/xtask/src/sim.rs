@@ -17,7 +17,8 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<(), Ending> {
     match status.code() {
         Some(0) => Ok(()),
         Some(2) => {
-            Err(Ending::Usage("sim takes --seeds N, --nodes K, --first S, --stop, --trace".into()))
+            let words = "sim takes --seeds N, --nodes K, --first S, --scarce, --stop, --trace";
+            Err(Ending::Usage(words.into()))
         }
         _ => Err(Ending::Failed),
     }
