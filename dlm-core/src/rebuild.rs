@@ -10,7 +10,7 @@ use crate::mode::{ValueMove, value_move};
 use crate::seeded::cluster_fault;
 use crate::slab::NIL;
 use crate::{
-    Call, Errno, LockFlags, LockId, LockState, Member, Mode, Status, Token, Value, ViewId,
+    Call, Errno, LockFlags, LockId, LockState, Member, Mode, SbFlags, Status, Token, Value, ViewId,
 };
 
 /// Names that one part of the job looks at, and finishes.
@@ -471,6 +471,7 @@ impl LockTable {
     }
 
     fn cancel_resumed(&mut self, cx: &mut Context<'_>, index: u32, away: &crate::away::Away) {
+        self.locks[index].sb_flags = SbFlags(0);
         let deadlock = core::mem::take(&mut self.locks[index].deadlock_cancel);
         let status = away.cancel_status.unwrap_or(Status::Cancelled);
         self.cancel(cx, index, if deadlock { Status::Deadlock } else { status });

@@ -332,6 +332,11 @@ impl LockTable {
             }
             self.set_role(resource, Kind::Lookup { first, refused: None });
             self.look_up(cx, resource);
+        } else if !cluster_fault("lost-requests-wait") {
+            // A request was under way to a lost node that was not the master any more: the master is known.
+            for index in self.own_locks(resource) {
+                self.send_op(cx, index);
+            }
         }
     }
 

@@ -67,15 +67,26 @@ impl LockTable {
         }
     }
 
-    /// Traffic about a lock that is still between two masters: the new one speaks only after its
-    /// thaw, so the lock is settled first.
-    pub(crate) fn settle_early(&mut self, cx: &mut Context<'_>, index: u32) {
-        let Some(away) = self.locks[index].away_mut() else { return };
-        if let Some(moving) = away.moving.take() {
-            let resource = self.locks[index].resource;
-            self.settle(cx, index, moving.flight);
-            self.refuse_settled(cx, resource);
+    /// Traffic about a lock that is still between two masters: the new one speaks only after its thaw,
+    /// so the lock is settled first. False: no thaw was heard that is about the record it has. Then it
+    /// spoke before it gave the name up, by slot, and was given it again; that is void (R16).
+    pub(crate) fn settle_early(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        let Some(moving) = self.locks[index].away().and_then(|away| away.moving) else {
+            return true;
+        };
+        let thawed = moving.sent.is_some_and(|(to, since)| {
+            let thaw = |job: &Job| matches!(job, Job::Settle { master, round, .. } if *master == to && *round >= since);
+            self.cluster.jobs.iter().any(thaw)
+        });
+        if !thawed && !cluster_fault("word-before-thaw-settles") {
+            return false;
         }
+        let away = self.locks[index].away_mut().expect("looked up above");
+        away.moving = None;
+        let resource = self.locks[index].resource;
+        self.settle(cx, index, moving.flight);
+        self.refuse_settled(cx, resource);
+        self.locks.get(index).is_some()
     }
 
     /// Whoever asked this node while its own locks were between masters asked the wrong one (R10).

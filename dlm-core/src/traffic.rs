@@ -86,14 +86,16 @@ impl LockTable {
                 }
             }
             Traffic::Grant { lock, now } => {
-                if let Some(index) = self.answered_lock(from, lock) {
-                    self.settle_early(cx, index);
+                if let Some(index) = self.answered_lock(from, lock)
+                    && self.settle_early(cx, index)
+                {
                     self.on_grant(cx, index, &now);
                 }
             }
             Traffic::Blocking { lock, mode } => {
-                if let Some(index) = self.answered_lock(from, lock) {
-                    self.settle_early(cx, index);
+                if let Some(index) = self.answered_lock(from, lock)
+                    && self.settle_early(cx, index)
+                {
                     self.locks[index].told = mode;
                     self.block(cx, index, mode);
                 }
@@ -448,6 +450,7 @@ impl LockTable {
         }
         self.take_standing(index, now);
         let lock = &mut self.locks[index];
+        lock.sb_flags = now.sb_flags;
         lock.state = LockState::Granted;
         lock.requested = None;
         lock.since = cx.now.into();
@@ -499,7 +502,10 @@ impl LockTable {
             rare.current = false;
         }
         lock.granted = now.granted;
-        lock.sb_flags = now.sb_flags;
+        // A new master does not know that the lost one demoted a conversion which still waits.
+        let demoted = lock.state == LockState::Converting && !cluster_fault("demotion-forgotten");
+        let kept = if demoted { lock.sb_flags.0 & SbFlags::DEMOTED.0 } else { 0 };
+        lock.sb_flags = now.sb_flags | SbFlags(kept);
         lock.saw_value_seq(now.value_seq);
         // A master that took the lock over does not know it (R18).
         lock.token = lock.token.max(now.token);

@@ -350,6 +350,11 @@ impl Bed {
         }
     }
 
+    /// How many messages are under way in this direction.
+    pub(crate) fn under_way(&self, from: u32, to: u32) -> usize {
+        self.links.get(&(from, to)).map_or(0, VecDeque::len)
+    }
+
     /// Whether nothing is on its way, nobody stands still, and nothing of a change is due.
     pub(crate) fn is_quiet(&self) -> bool {
         let over = |host: &Host| match host.space.and_then(|space| host.node.lockspace(space)) {

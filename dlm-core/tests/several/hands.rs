@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dlm_core::{
     Call, ClientId, Convert, Errno, Input, LockCall, LockFlags, LockId, Mode, Output, Request,
-    Status, Token, Unlock,
+    SbFlags, Status, Token, Unlock,
 };
 
 use crate::agree;
@@ -24,6 +24,8 @@ pub(crate) struct Hand {
     pub(crate) pending: bool,
     /// How its last operation ended.
     pub(crate) last: Option<Status>,
+    /// What else its last completion said.
+    pub(crate) flags: SbFlags,
     /// Whether somebody wants it to give way.
     pub(crate) told: bool,
 }
@@ -81,8 +83,9 @@ impl Hands {
         let user = self.hands.len();
         let id = LockId(0);
         let (granted, last) = (None, None);
-        let (token, told) = (Token(0), false);
-        self.hands.push(Hand { node, id, granted, token, pending: true, last, told });
+        let (token, told, pending) = (Token(0), false, true);
+        let said = SbFlags(0);
+        self.hands.push(Hand { node, id, granted, token, pending, last, flags: said, told });
         let call = Call { mode: mode as u8, flags, user: user as u64, ..Call::default() };
         let call = Call { wants_blocking: true, timeout_cs: 5, ..call };
         let request = Request::Lock(LockCall { call, name: name.as_bytes() });
@@ -163,6 +166,7 @@ impl Hands {
                     }
                     hand.granted = completion.granted;
                     hand.last = Some(completion.status);
+                    hand.flags = completion.sb_flags;
                 }
                 Output::Blocking { blocking, .. } => {
                     self.hands[blocking.user as usize].told = true;
@@ -181,6 +185,17 @@ impl Hands {
 
     pub(crate) fn settle_by(&mut self, dice: &mut Dice) {
         self.bed.settle_by(|bound| dice.below(bound));
+        self.hear();
+    }
+
+    /// The client of a node ends, with its locks.
+    pub(crate) fn client_dies(&mut self, node: u32) {
+        self.hear();
+        let client = self.clients.remove(&node).expect("it has a client");
+        for hand in self.hands.iter_mut().filter(|hand| hand.node == node) {
+            (hand.granted, hand.pending) = (None, false);
+        }
+        self.bed.step(node, Input::ClientGone(client));
         self.hear();
     }
 

@@ -1,6 +1,6 @@
 //! Answers that come late, about what another node has decided meanwhile.
 
-use dlm_core::{Input, Instant, Layout, LockFlags, Mode, Status};
+use dlm_core::{Input, Instant, Layout, LockFlags, Mode, SbFlags, Status};
 
 use crate::bed::Bed;
 use crate::hands::Hands;
@@ -129,14 +129,16 @@ fn masters(hands: &Hands, node: u32, name: &str) -> bool {
     known.is_some_and(|known| known.master.is_none())
 }
 
-/// Three nodes of a lockspace without directory, and a lock of node 2 on a name that node 3 masters, and node 1
-/// if node 3 is gone.
-fn by_slot() -> (Hands, String, usize) {
+/// Three nodes of a lockspace without directory, and locks in EX on a name, of these nodes one after the other.
+/// Node 3 mastered the name, is gone, and now node 1 does.
+fn by_slot(owners: &[u32]) -> (Hands, String, usize) {
     for number in 0..100 {
         let layout = Layout { nodir: true, masters: Vec::new() };
         let mut hands = Hands::on(Bed::with_layout(3, layout));
         let name = format!("name-{number}");
-        let held = hands.lock(2, &name, Mode::EX);
+        let asks = owners.iter().map(|node| hands.ask(*node, &name, Mode::EX, NOTHING));
+        let first = asks.min().expect("somebody holds it");
+        hands.settle();
         if !masters(&hands, 3, &name) {
             continue;
         }
@@ -145,7 +147,7 @@ fn by_slot() -> (Hands, String, usize) {
         hands.gone(3);
         hands.settle();
         if masters(&hands, 1, &name) {
-            return (hands, name, held);
+            return (hands, name, first);
         }
     }
     panic!("no name has node 3 and then node 1 as its master");
@@ -156,7 +158,7 @@ fn by_slot() -> (Hands, String, usize) {
 #[test]
 fn nodir_a_thaw_from_before_the_slot_went_away_and_came_back() {
     for moment in 0..30 {
-        let (mut hands, name, held) = by_slot();
+        let (mut hands, name, held) = by_slot(&[2]);
         // Node 3 comes, gets the slot, and is gone again before it has asked for anything.
         for to in [1, 2] {
             hands.bed.shut(3, to, true);
@@ -178,6 +180,94 @@ fn nodir_a_thaw_from_before_the_slot_went_away_and_came_back() {
         assert_eq!(hands.hands[held].last, Some(Status::Unlocked), "moment {moment}");
         hands.agree(&format!("when all was heard, moment {moment}"));
         hands.lock(1, &name, Mode::EX);
+        hands.let_go("at the end");
+    }
+}
+
+/// R16, nodir: the same with a grant from before, of a lock whose client has died since.
+#[test]
+fn nodir_a_grant_from_before_the_slot_went_away_and_came_back() {
+    let (mut hands, name, holder) = by_slot(&[1, 2]);
+    hands.unlock(holder);
+    hands.settle(); // node 1 grants the next, node 2 hears it when it has its lease
+    for to in [1, 2] {
+        hands.bed.shut(3, to, true);
+    }
+    hands.bed.join(3);
+    hands.settle();
+    hands.client_dies(2);
+    hands.gone(3);
+    hands.settle();
+    hands.bed.step(2, Input::LeaseUntil(Instant(u64::MAX)));
+    for to in [1, 2] {
+        hands.bed.shut(3, to, false);
+    }
+    hands.settle();
+    hands.agree("when all was heard");
+    hands.lock(1, &name, Mode::EX);
+    hands.let_go("at the end");
+}
+
+/// R13, R16: a request is under way to a node that is not the master any more, when that node is lost. Who the master
+/// is was heard for another request meanwhile.
+#[test]
+fn a_request_under_way_to_a_lost_node_that_was_not_the_master() {
+    let mut hands = Hands::new(4);
+    let (name, master) = name_at(&mut hands, 3, 2);
+    let before = hands.lock(1, &name, Mode::NL);
+    hands.unlock(before);
+    hands.settle();
+    hands.unlock(master);
+    hands.bed.still.insert(1);
+    hands.bed.wait_ms(IDLE_MS); // node 3 gives the name back; node 1 still takes it for the master
+    let two = [(); 2].map(|()| hands.ask(1, &name, Mode::PR, NOTHING));
+    hands.settle(); // both are refused
+    hands.lock(4, &name, Mode::PR);
+    hands.bed.go_on(1);
+    while hands.bed.under_way(3, 1) > 1 {
+        hands.bed.run(1); // up to the first refusal
+    }
+    hands.bed.shut(3, 1, true);
+    hands.settle();
+    assert_eq!(two.map(|hand| hands.hands[hand].granted), [Some(Mode::PR), None]);
+    hands.gone(3);
+    hands.settle();
+    hands.bed.shut(3, 1, false);
+    assert_eq!(hands.hands[two[1]].granted, Some(Mode::PR), "node 4 is the master");
+    hands.agree("after the loss");
+    hands.let_go("at the end");
+}
+
+/// 4.3: a conversion that was demoted tells so when it is granted, by whichever master.
+#[test]
+fn a_demotion_is_told_although_its_master_is_lost() {
+    for cancelled in [false, true] {
+        let mut hands = Hands::new(4);
+        let (name, _) = name_at(&mut hands, 3, 4);
+        let first = hands.lock(1, &name, Mode::PR);
+        let demoted = hands.lock(2, &name, Mode::PR);
+        hands.convert(first, Mode::EX, NOTHING);
+        hands.settle();
+        hands.convert(demoted, Mode::EX, LockFlags::CONVDEADLK);
+        hands.settle();
+        assert_eq!(hands.hands[first].granted, Some(Mode::EX));
+        hands.gone(3);
+        hands.settle();
+        if cancelled {
+            // It is granted before the cancel arrives.
+            hands.bed.shut(2, 1, true);
+            hands.bed.shut(1, 2, true);
+            hands.give_up(demoted, LockFlags::CANCEL).expect("it waits");
+        }
+        hands.unlock(first);
+        hands.settle();
+        for (from, to) in [(1, 2), (2, 1)] {
+            hands.bed.shut(from, to, false);
+        }
+        hands.settle();
+        let hand = &hands.hands[demoted];
+        assert_eq!((hand.granted, hand.last), (Some(Mode::EX), Some(Status::Granted)));
+        assert!(hand.flags.has(SbFlags::DEMOTED), "cancelled: {cancelled}: {hand:?}");
         hands.let_go("at the end");
     }
 }

@@ -73,7 +73,8 @@ pub(crate) struct Read {
 
 impl Written {
     fn was_last(&self, since: u64, value: Value) -> bool {
-        let first = self.sure.partition_point(|(at, _)| *at <= since).saturating_sub(1);
+        // Of two things at one moment, as when a node wakes up, nobody knows which was first.
+        let first = self.sure.partition_point(|(at, _)| *at < since).saturating_sub(1);
         self.sure[first..].iter().any(|(_, written)| *written == value)
     }
 
