@@ -75,8 +75,10 @@ impl LockTable {
             return true;
         };
         let thawed = moving.sent.is_some_and(|(to, since)| {
-            let thaw = |job: &Job| matches!(job, Job::Settle { master, round, .. } if *master == to && *round >= since);
-            self.cluster.jobs.iter().any(thaw)
+            self.cluster.jobs.iter().any(|job| match job {
+                Job::Settle { master, round, .. } => *master == to && *round >= since,
+                _ => false,
+            })
         });
         if !thawed && !cluster_fault("word-before-thaw-settles") {
             return false;
