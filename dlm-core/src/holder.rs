@@ -328,15 +328,17 @@ impl LockTable {
         term: Token,
     ) {
         let Some(resource) = self.find_resource(name.as_bytes()) else { return };
-        let looking = self.resources[resource]
-            .role
-            .as_ref()
-            .is_some_and(|role| matches!(role.kind, Kind::Lookup { .. }));
-        if !looking {
+        let role = self.resources[resource].role.as_ref();
+        let Some(role) = role.filter(|role| matches!(role.kind, Kind::Lookup { .. })) else {
             return;
-        }
+        };
+        let claimed = role.claimed;
         self.saw_token(term);
         if master == self.cluster.me {
+            // By its claim, whose answer waits in the other lane and says how to begin.
+            if claimed && !cluster_fault("look-up-before-claim") {
+                return;
+            }
             // Given in an earlier view, perhaps to a claim: others may move locks here (R14, R15).
             let earlier = term.0 >> 32 < u64::from(self.cluster.view.id.0);
             if earlier

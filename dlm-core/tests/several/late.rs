@@ -271,3 +271,37 @@ fn a_demotion_is_told_although_its_master_is_lost() {
         hands.let_go("at the end");
     }
 }
+
+/// R9, R14, two lanes: a node looks a name up, as it was refused, and claims it, as it holds a lock there. The
+/// claim's answer waits to be taken in and the look-up's does not: it says the same, and nothing begins by it.
+#[test]
+fn a_look_up_that_is_answered_past_the_answer_to_a_claim() {
+    let mut hands = Hands::new(4);
+    let (name, master) = name_at(&mut hands, 2, 1);
+    let before = hands.lock(3, &name, Mode::NL);
+    hands.unlock(before);
+    hands.settle();
+    hands.unlock(master);
+    hands.bed.shut(2, 1, true);
+    hands.bed.still.insert(3);
+    hands.bed.wait_ms(IDLE_MS); // node 2 is leaving the name
+    let refused = hands.ask(3, &name, Mode::EX, NOTHING);
+    hands.settle();
+    hands.bed.shut(2, 1, false);
+    hands.settle(); // it has left it, and takes it again
+    hands.lock(2, &name, Mode::NL);
+    let held = hands.ask(3, &name, Mode::PR, NOTHING);
+    hands.settle();
+    hands.bed.shut(3, 1, true);
+    hands.bed.go_on(3);
+    hands.settle(); // it heard of the refusal, and then of the grant
+    assert_eq!(hands.hands[held].granted, Some(Mode::PR));
+    assert!(hands.hands[refused].pending);
+    hands.gone(2);
+    hands.settle();
+    hands.bed.shut(3, 1, false);
+    hands.settle();
+    assert_eq!(hands.hands[held].granted, Some(Mode::PR));
+    hands.agree("after the claim");
+    hands.let_go("at the end");
+}

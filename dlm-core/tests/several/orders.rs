@@ -92,9 +92,8 @@ fn a_look_up_that_is_answered_with_an_earlier_claim() {
     hands.bed.shut(1, 3, false);
     hands.settle();
     hands.bed.change();
-    hands.settle();
     hands.bed.shut(3, 1, false);
-    hands.settle();
+    hands.settle(); // the look-up's answer comes before it claims anew
     assert!(hands.hands[refused].pending, "others hold it");
     for (from, to) in [(4, 3), (4, 1)] {
         hands.bed.shut(from, to, false);
