@@ -1,7 +1,7 @@
 //! Clients' calls: checks in their published order, then the operation (2.3, section 4, 6.2 to 6.5).
 
 use crate::away::Away;
-use crate::lock::{Chain, Lock, Owner};
+use crate::lock::{Chain, Owner};
 use crate::lockspace::{Context, LockTable};
 use crate::seeded::{bug, cluster_fault};
 use crate::{
@@ -119,7 +119,7 @@ impl LockTable {
             return Ok((LockId(0), Pending::Nothing)); // nothing to cancel, so no flag stays
         }
         lock.flags = lock.flags.with(*flags);
-        clear_status(lock);
+        lock.sb_flags = lock.demotion(); // a cancel may come too late
         let pending = match flags.has(LockFlags::CANCEL) {
             true => Pending::Cancel(index),
             false => Pending::Unlock(index),
@@ -143,7 +143,7 @@ impl LockTable {
         let lock = &mut self.locks[index];
         lock.deadlock_cancel = true;
         lock.flags = lock.flags.with(flags).with(LockFlags::CANCEL);
-        clear_status(lock);
+        lock.sb_flags = lock.demotion(); // a cancel may come too late
         Ok((LockId(0), Pending::Cancel(index)))
     }
 
@@ -329,14 +329,6 @@ impl LockTable {
             false => Err(Errno::EPERM),
         }
     }
-}
-
-/// An unlock or cancel begins with an empty status. If it comes too late for a conversion that a lost master
-/// demoted, that still has to be told, and the next master does not know it.
-fn clear_status(lock: &mut Lock) {
-    let waits = lock.state == LockState::Converting && lock.away().is_some();
-    let kept = if waits { lock.sb_flags.0 & SbFlags::DEMOTED.0 } else { 0 };
-    lock.sb_flags = SbFlags(kept);
 }
 
 /// What an accepted call still has to do; the answer to the call goes out first.

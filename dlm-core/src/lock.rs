@@ -141,6 +141,13 @@ impl Lock {
         self.told != Mode::NL && self.last_blocking.is_none()
     }
 
+    /// DEMOTED, where a conversion that waits at another node's master was demoted: it is told when the
+    /// conversion is granted, also by a later master, which does not know it.
+    pub(crate) fn demotion(&self) -> SbFlags {
+        let waits = self.state == LockState::Converting && self.away().is_some();
+        SbFlags(if waits { self.sb_flags.0 & SbFlags::DEMOTED.0 } else { 0 })
+    }
+
     /// The caller's value block, if one was ever given.
     pub(crate) fn value(&self) -> Option<&Value> {
         self.rare.as_ref()?.value.as_ref()

@@ -502,10 +502,9 @@ impl LockTable {
             rare.current = false;
         }
         lock.granted = now.granted;
-        // A new master does not know that the lost one demoted a conversion which still waits.
-        let demoted = lock.state == LockState::Converting && !cluster_fault("demotion-forgotten");
-        let kept = if demoted { lock.sb_flags.0 & SbFlags::DEMOTED.0 } else { 0 };
-        lock.sb_flags = now.sb_flags | SbFlags(kept);
+        let demotion =
+            if cluster_fault("demotion-forgotten") { SbFlags(0) } else { lock.demotion() };
+        lock.sb_flags = now.sb_flags | demotion;
         lock.saw_value_seq(now.value_seq);
         // A master that took the lock over does not know it (R18).
         lock.token = lock.token.max(now.token);
