@@ -74,7 +74,7 @@ impl Oracle {
     /// A holder is gone with all it had.
     pub(crate) fn gone(&mut self, name: Key, holder: Holder) {
         let _ = self.believes(name, holder, None);
-        self.values.over(name, holder);
+        self.values.ended(name, holder);
     }
 
     /// Whether nobody believes to hold anything.

@@ -18,9 +18,8 @@ impl World {
                 && host.clients.iter().all(clients)
                 && (0..self.options.spaces).all(|space| self.has_settled(host, space))
         });
-        // Who waits for numbers gets a view.
-        let numbers = self.options.scarce == 0 || self.membership.renew.is_empty();
-        hosts && numbers && self.ghosts.is_empty() && self.net_is_quiet()
+        // Who asked for a view gets one: for its numbers, or to give a slot up.
+        hosts && self.membership.renew.is_empty() && self.ghosts.is_empty() && self.net_is_quiet()
     }
 
     fn has_settled(&self, host: &Host, space: usize) -> bool {

@@ -30,6 +30,9 @@ struct Written {
     last_token: u64,
     /// Writes that may have been done since, or may still be.
     perhaps: Vec<Perhaps>,
+    /// A client died with a write under way: its lock may yet be granted, and written with, after others
+    /// have died. Until the next write that is told.
+    late: bool,
     /// Every value ever given, to be written or not.
     given: BTreeSet<Value>,
     /// Locks with a value block that do nothing: while there is one, the block is not forgotten.
@@ -114,6 +117,14 @@ impl Values {
         self.moves(name, holder);
     }
 
+    /// The holder's client ended, with what it had under way.
+    pub(crate) fn ended(&mut self, name: Key, holder: Holder) {
+        let written = self.of(name);
+        let open = |perhaps: &Perhaps| perhaps.holder == holder && !perhaps.over;
+        written.late |= written.perhaps.iter().any(open);
+        self.over(name, holder);
+    }
+
     /// A client was told that its write is done.
     /// The token says in which order: of two writers the earlier one may hear of it later.
     /// It was asked for at `since`: an anchor that was there before keeps what was written.
@@ -126,7 +137,7 @@ impl Values {
     ) {
         let written = self.of(name);
         if token >= written.last_token {
-            written.last_token = token;
+            (written.last_token, written.late) = (token, false);
             written.sure.push((now, value));
         }
         for perhaps in &mut written.perhaps {
@@ -161,7 +172,7 @@ impl Values {
     pub(crate) fn writer_died(&mut self, now: u64, name: Key, holder: Holder, mode: Mode) {
         self.moves(name, holder);
         let written = self.of(name);
-        let pending = written.perhaps.iter().any(|perhaps| !perhaps.over);
+        let pending = written.late || written.perhaps.iter().any(|perhaps| !perhaps.over);
         if written.kept.is_some() && !pending {
             written.marked = Some((mode, now));
         }
