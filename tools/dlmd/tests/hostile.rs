@@ -53,7 +53,7 @@ fn alone(misbehave: impl FnOnce(&DaemonProcess)) {
     honest.unlock(held);
     let control = Control::connect(daemon.socket());
     control.await_counter("clients", 1);
-    assert_eq!(control.counter("locks"), 0);
+    control.await_counter("locks", 0); // where there were many, they end in parts
 }
 
 #[test]
