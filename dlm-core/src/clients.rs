@@ -57,15 +57,10 @@ impl Clients {
 
     /// Forgets a client.
     pub(crate) fn remove(&mut self, id: ClientId) {
-        if self.in_slot(id) {
-            self.slots[id.slot as usize] = None;
+        if let Some(slot) = self.slots.get_mut(id.slot as usize) {
+            slot.take_if(|client| client.id == id);
         }
         self.ending.retain(|client| client.id != id);
-    }
-
-    fn in_slot(&self, id: ClientId) -> bool {
-        let there = self.slots.get(id.slot as usize).and_then(Option::as_ref);
-        there.is_some_and(|client| client.id == id)
     }
 
     /// The client of this id.
@@ -89,13 +84,9 @@ impl Clients {
     /// An open client ends: nothing is delivered to it any more, its slot is free, and its locks are
     /// ended by and by. False: there is none of this id with an open handle.
     pub(crate) fn retire(&mut self, id: ClientId, answer: bool) -> bool {
-        if !self.in_slot(id) {
-            return false;
-        }
-        let slot = &mut self.slots[id.slot as usize];
-        let Some(mut client) = slot.take_if(|client| client.phase == Phase::Open) else {
-            return false;
-        };
+        let open = |client: &mut Client| client.id == id && client.phase == Phase::Open;
+        let slot = self.slots.get_mut(id.slot as usize);
+        let Some(mut client) = slot.and_then(|slot| slot.take_if(open)) else { return false };
         (client.muted, client.phase) = (true, Phase::Ending { answer });
         self.ending.push(client);
         true

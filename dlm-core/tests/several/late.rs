@@ -4,7 +4,7 @@ use dlm_core::{Input, Instant, Layout, LockFlags, Mode, SbFlags, Status};
 
 use crate::bed::Bed;
 use crate::hands::Hands;
-use crate::orders::name_at;
+use crate::orders::{given_back, name_at, refused_by_who_takes_it_again};
 
 const NOTHING: LockFlags = LockFlags(0);
 const IDLE_MS: u64 = 10_000;
@@ -94,13 +94,7 @@ fn a_demoted_conversion_that_is_sent_again_and_cancelled() {
 #[test]
 fn a_request_that_was_parked_longer_than_it_was_wanted() {
     let mut hands = Hands::new(3);
-    let (name, master) = name_at(&mut hands, 3, 2);
-    let before = hands.lock(1, &name, Mode::NL);
-    hands.unlock(before);
-    hands.settle();
-    hands.unlock(master);
-    hands.bed.still.insert(1);
-    hands.bed.wait_ms(IDLE_MS); // node 3 gives the name back; node 1 still takes it for the master
+    let name = given_back(&mut hands, 3, 2, 1); // node 1 still takes node 3 for the master
     let first = hands.ask(1, &name, Mode::EX, NOTHING);
     hands.settle();
     hands.bed.shut(3, 2, true);
@@ -213,13 +207,7 @@ fn nodir_a_grant_from_before_the_slot_went_away_and_came_back() {
 #[test]
 fn a_request_under_way_to_a_lost_node_that_was_not_the_master() {
     let mut hands = Hands::new(4);
-    let (name, master) = name_at(&mut hands, 3, 2);
-    let before = hands.lock(1, &name, Mode::NL);
-    hands.unlock(before);
-    hands.settle();
-    hands.unlock(master);
-    hands.bed.still.insert(1);
-    hands.bed.wait_ms(IDLE_MS); // node 3 gives the name back; node 1 still takes it for the master
+    let name = given_back(&mut hands, 3, 2, 1); // node 1 still takes node 3 for the master
     let two = [(); 2].map(|()| hands.ask(1, &name, Mode::PR, NOTHING));
     hands.settle(); // both are refused
     hands.lock(4, &name, Mode::PR);
@@ -277,19 +265,7 @@ fn a_demotion_is_told_although_its_master_is_lost() {
 #[test]
 fn a_look_up_that_is_answered_past_the_answer_to_a_claim() {
     let mut hands = Hands::new(4);
-    let (name, master) = name_at(&mut hands, 2, 1);
-    let before = hands.lock(3, &name, Mode::NL);
-    hands.unlock(before);
-    hands.settle();
-    hands.unlock(master);
-    hands.bed.shut(2, 1, true);
-    hands.bed.still.insert(3);
-    hands.bed.wait_ms(IDLE_MS); // node 2 is leaving the name
-    let refused = hands.ask(3, &name, Mode::EX, NOTHING);
-    hands.settle();
-    hands.bed.shut(2, 1, false);
-    hands.settle(); // it has left it, and takes it again
-    hands.lock(2, &name, Mode::NL);
+    let (name, refused) = refused_by_who_takes_it_again(&mut hands, 2, 1, 3);
     let held = hands.ask(3, &name, Mode::PR, NOTHING);
     hands.settle();
     hands.bed.shut(3, 1, true);

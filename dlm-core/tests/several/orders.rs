@@ -24,19 +24,50 @@ pub(crate) fn name_at(hands: &mut Hands, master: u32, directory: u32) -> (String
     panic!("node {directory} is the directory of no name");
 }
 
+/// A name that `master` masters and nobody uses any more, `owner` last; `owner` stands still.
+fn left_idle(hands: &mut Hands, master: u32, directory: u32, owner: u32) -> String {
+    let (name, held) = name_at(hands, master, directory);
+    let before = hands.lock(owner, &name, Mode::NL);
+    hands.unlock(before);
+    hands.settle();
+    hands.unlock(held);
+    hands.bed.still.insert(owner);
+    name
+}
+
+/// A name that `master` has given back; `owner` stands still and takes it for the master.
+pub(crate) fn given_back(hands: &mut Hands, master: u32, directory: u32, owner: u32) -> String {
+    let name = left_idle(hands, master, directory, owner);
+    hands.bed.wait_ms(IDLE_MS);
+    name
+}
+
+/// A name that `master` was leaving when `owner` asked for EX, and has taken again; `owner` stands still and has not
+/// heard that it was refused.
+pub(crate) fn refused_by_who_takes_it_again(
+    hands: &mut Hands,
+    master: u32,
+    directory: u32,
+    owner: u32,
+) -> (String, usize) {
+    let name = left_idle(hands, master, directory, owner);
+    hands.bed.shut(master, directory, true);
+    hands.bed.wait_ms(IDLE_MS); // it is leaving the name
+    let refused = hands.ask(owner, &name, Mode::EX, NOTHING);
+    hands.settle();
+    hands.bed.shut(master, directory, false);
+    hands.settle(); // it has left it, and takes it again
+    hands.lock(master, &name, Mode::NL);
+    (name, refused)
+}
+
 /// R9, R10: a request under way to who is not the master any more is this node's own to serve when the directory
 /// gives it the name. What its owner has called it back with meanwhile is not forgotten.
 #[test]
 fn what_was_noted_of_a_request_under_way_when_its_name_comes_here() {
     for flags in [LockFlags::CANCEL, LockFlags::FORCEUNLOCK] {
         let mut hands = Hands::new(3);
-        let (name, master) = name_at(&mut hands, 3, 2);
-        let before = hands.lock(1, &name, Mode::NL);
-        hands.unlock(before);
-        hands.settle();
-        hands.unlock(master);
-        hands.bed.still.insert(1);
-        hands.bed.wait_ms(IDLE_MS); // node 3 gives the name back; node 1 still takes it for the master
+        let name = given_back(&mut hands, 3, 2, 1); // node 1 still takes node 3 for the master
         let first = hands.ask(1, &name, Mode::EX, NOTHING);
         hands.settle();
         hands.bed.shut(3, 2, true);
@@ -63,19 +94,7 @@ fn what_was_noted_of_a_request_under_way_when_its_name_comes_here() {
 #[test]
 fn a_look_up_that_is_answered_with_an_earlier_claim() {
     let mut hands = Hands::new(4);
-    let (name, master) = name_at(&mut hands, 2, 3);
-    let before = hands.lock(1, &name, Mode::NL);
-    hands.unlock(before);
-    hands.settle();
-    hands.unlock(master);
-    hands.bed.shut(2, 3, true);
-    hands.bed.still.insert(1);
-    hands.bed.wait_ms(IDLE_MS); // node 2 is leaving the name
-    let refused = hands.ask(1, &name, Mode::EX, NOTHING);
-    hands.settle();
-    hands.bed.shut(2, 3, false);
-    hands.settle(); // it has left it, and takes it again
-    hands.lock(2, &name, Mode::NL);
+    let (name, refused) = refused_by_who_takes_it_again(&mut hands, 2, 3, 1);
     let held = hands.ask(1, &name, Mode::CR, NOTHING);
     let reader = hands.lock(4, &name, Mode::PR);
     hands.bed.shut(1, 3, true);

@@ -75,8 +75,8 @@ pub trait Fencing {
         0
     }
 
-    /// The daemons that take part now, by node and life, this one included, and whether it may fence: ring numbers agree
-    /// and, where the configuration asks for it, the cluster is quorate.
+    /// The daemons that take part now, by node and life, this one included, and whether it may fence:
+    /// ring numbers agree and, where the configuration asks for it, the cluster is quorate.
     fn on_members(&mut self, _members: &BTreeMap<u32, u64>, _may_fence: bool, _now: Instant) {}
 
     /// All lives that are feared now. Who is not in it any more is harmless, whoever found that out:
